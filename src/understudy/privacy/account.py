@@ -1,0 +1,181 @@
+"""What promised events cost: ε by PLD (the headline) and by RDP (the check).
+
+Events are ours, frozen and JSON-able; dp_accounting does the arithmetic. Its known
+traps are kept out: Gaussians that act on the same sample are merged exactly before they
+are handed over, replace-one is expressed as doubled sensitivity instead of a relation on
+which its two accountants disagree, and an event that is not understood is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+
+import dp_accounting
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+
+from understudy.errors import PrivacyError
+from understudy.privacy.gaussian import analytic_noise
+
+__all__ = ["Cost", "Event", "cost", "fixed_size_cost", "solve_noise"]
+
+_RELATION = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+_NOISE_RANGE = (1e-3, 1e5)
+
+Parts = tuple[tuple[float, float, int], ...]  # (multiplier, Poisson rate, count)
+
+
+@dataclass(frozen=True)
+class Event:
+    """``count`` rounds, in each of which Gaussian mechanisms act on one sample.
+
+    ``noise`` holds the multiplier of each part under the claim's relation; ``rate`` is the
+    Poisson rate, or None where the adversary knows who took part.
+    """
+
+    noise: tuple[float, ...]
+    rate: float | None
+    count: int
+
+    @property
+    def merged(self) -> float:
+        """Gaussians on one sample are exactly one Gaussian with 1/z² = Σ 1/zᵢ²."""
+        return 1 / math.sqrt(sum(1 / z**2 for z in self.noise))
+
+    @property
+    def private(self) -> bool:
+        """False where some part has no noise."""
+        return all(z > 0 for z in self.noise)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """ε at one δ, by both accountants."""
+
+    epsilon: float
+    epsilon_rdp: float
+    delta: float
+
+
+def _simplify(events: Sequence[Event]) -> Parts:
+    """(z, rate, count) triples, with everything that is not sampled merged into one Gaussian."""
+    plain = sum(e.count / e.merged**2 for e in events if e.rate is None or e.rate == 1)
+    sampled = [
+        (e.merged, float(e.rate), e.count) for e in events if e.rate is not None and e.rate < 1
+    ]
+    return (
+        *((z, q, n) for z, q, n in sampled if q > 0),
+        *([(plain**-0.5, 1.0, 1)] if plain else []),
+    )
+
+
+def _dp_event(noise: float, rate: float, count: int) -> dp_accounting.DpEvent:
+    gaussian = dp_accounting.GaussianDpEvent(noise)
+    event = gaussian if rate == 1 else dp_accounting.PoissonSampledDpEvent(rate, gaussian)
+    return dp_accounting.SelfComposedDpEvent(event, count)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """dp_accounting warns about Rényi orders that it leaves out; leaving them out is sound."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _epsilon(accountant: dp_accounting.PrivacyAccountant, parts: Parts, delta: float) -> float:
+    with _quiet():
+        for noise, rate, count in parts:
+            accountant.compose(_dp_event(noise, rate, count))
+        return float(accountant.get_epsilon(delta))
+
+
+@lru_cache(maxsize=512)
+def _rdp(parts: Parts, delta: float) -> float:
+    return _epsilon(RdpAccountant(neighboring_relation=_RELATION), parts, delta)
+
+
+@lru_cache(maxsize=512)
+def _pld(parts: Parts, delta: float) -> float:
+    rough = _rdp(parts, delta)
+    grid = min(1e-4, rough * 1e-4) if rough < 1 else max(1e-4, rough * 1e-5)
+    accountant = PLDAccountant(_RELATION, value_discretization_interval=max(grid, 1e-7))
+    return _epsilon(accountant, parts, delta)  # whatever the grid, an upper bound
+
+
+def _check_delta(delta: float) -> None:
+    if not 0 < delta < 1:
+        raise PrivacyError("δ between 0 and 1", f"{delta}", "set privacy.delta, or leave it out")
+
+
+def cost(events: Sequence[Event], delta: float) -> Cost:
+    """ε of all events together at δ. An event without noise costs infinity."""
+    _check_delta(delta)
+    if not all(event.private for event in events):
+        return Cost(math.inf, math.inf, delta)
+    parts = _simplify(events)
+    return Cost(_pld(parts, delta), _rdp(parts, delta), delta) if parts else Cost(0.0, 0.0, delta)
+
+
+def fixed_size_cost(noise: float, members: int, population: int, rounds: int, delta: float) -> Cost:
+    """ε where exactly ``members`` of ``population`` join each round, by the available bound.
+
+    dp_accounting has this for RDP under replace-one only, and takes the Gaussian's
+    multiplier as that of the doubled sensitivity: so z/2 goes in. It is much worse than
+    the Poisson figure that papers quote for it.
+    """
+    _check_delta(delta)
+    relation = dp_accounting.NeighboringRelation.REPLACE_ONE
+    accountant = RdpAccountant(neighboring_relation=relation)
+    sampled = dp_accounting.SampledWithoutReplacementDpEvent(
+        population, members, dp_accounting.GaussianDpEvent(noise / 2)
+    )
+    with _quiet():
+        accountant.compose(dp_accounting.SelfComposedDpEvent(sampled, rounds))
+        epsilon = float(accountant.get_epsilon(delta))
+    return Cost(epsilon, epsilon, delta)
+
+
+def solve_noise(events: Callable[[float], Sequence[Event]], epsilon: float, delta: float) -> float:
+    """The smallest multiplier z whose events cost at most ε; never overshoots ε."""
+    if not (epsilon > 0 and math.isfinite(epsilon)):
+        raise PrivacyError("a positive, finite ε", f"{epsilon}", "set privacy.epsilon, e.g. 1.0")
+    _check_delta(delta)
+    single = _simplify(events(1.0))
+    if len(single) == 1 and single[0][1] == 1:  # one Gaussian: closed form, scale-free
+        return analytic_noise(epsilon, delta) * _headroom / single[0][0]
+    return _bisect(lambda z: _simplify(events(z)), epsilon, delta)
+
+
+_headroom = 1 + 1e-3  # covers the rounding of the PLD grid, so that the recomputed ε is not above
+
+
+def _bisect(parts: Callable[[float], Parts], epsilon: float, delta: float) -> float:
+    low, high = _NOISE_RANGE
+    if _pld(parts(high), delta) > epsilon:
+        raise PrivacyError(
+            f"an ε that some noise can reach (at z={high:g} it is {_pld(parts(high), delta):.3g})",
+            f"ε={epsilon:g}",
+            "ask for a larger ε, fewer rounds or a smaller rate",
+        )
+    high = _narrow(lambda z: _rdp(parts(z), delta), epsilon, low, high, 1.05)
+    return _narrow(lambda z: _pld(parts(z), delta), epsilon, high / 2, high, 1.002)
+
+
+def _narrow(
+    price: Callable[[float], float], epsilon: float, low: float, high: float, ratio: float
+) -> float:
+    """Bisect to within ``ratio``; the upper end, whose price is known to be at most ε."""
+    while high / low > ratio:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if price(middle) > epsilon else (low, middle)
+    return high

@@ -1,0 +1,201 @@
+"""The claim: what is protected, against whom, and at what price.
+
+A claim is computed from the plan's promise, one per adversary, never from what happened
+to be sampled. An adversary to whom nothing is promised gets a claim too, with ε = ∞, so
+that silence cannot be mistaken for protection.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from understudy.errors import PrivacyError
+from understudy.privacy.account import Cost, Event, cost, fixed_size_cost
+from understudy.privacy.plan import PrivacyPlan, slots
+
+__all__ = ["Claim", "claims", "headline", "projection"]
+
+EXCLUDED = (
+    "the schema: columns, bounds, categories, classes and declared sizes are public input",
+    "choices made while tuning this study on the same data",
+    "scores computed against real rows (kept out of the release, internal)",
+)
+_FLOAT = "noise is floating-point Gaussian: attacks on low-order bits are not covered"
+_SIMULATION = "simulation: the noise can be repeated by whoever knows the seed; not for real data"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement: (ε, δ) for a unit and relation against an adversary.
+
+    ``epsilon`` is the headline by PLD, ``epsilon_rdp`` the check; both are None where
+    nothing is promised to this adversary.
+    """
+
+    adversary: str
+    unit: str
+    relation: str
+    trust: str
+    sampling: str
+    events: tuple[Event, ...]
+    delta: float
+    epsilon: float | None
+    epsilon_rdp: float | None
+    noise_source: str
+    excluded: tuple[str, ...]
+    caveats: tuple[str, ...]
+
+    @property
+    def private(self) -> bool:
+        """Whether anything is promised to this adversary."""
+        return self.epsilon is not None
+
+    @property
+    def words(self) -> str:
+        """The claim as one sentence."""
+        if not self.private:
+            return f"Against {self.adversary}: no protection is claimed. {self.trust.capitalize()}."
+        verdict = (
+            " With an ε this large the guarantee is nominal." if (self.epsilon or 0) > 20 else ""
+        )
+        return (
+            f"Against {self.adversary}, whether any one {self.unit} took part ({self.relation}) "
+            f"is protected with ε = {self.epsilon:.3g} at δ = {self.delta:.2g}.{verdict}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able form, with the sentence."""
+        return {**asdict(self), "words": self.words}
+
+
+def _amplification(plan: PrivacyPlan, amplified: bool) -> str:
+    if plan.rate is None:
+        return f"every site joins every round ({plan.rounds}); no amplification"
+    if amplified:
+        return (
+            f"each site joins each of {plan.rounds} rounds by a secret coin flip, rate {plan.rate:g}; "
+            "only the server knows the cohorts"
+        )
+    return f"a site joins at most {plan.participations} rounds; the adversary knows which"
+
+
+def _claim(
+    plan: PrivacyPlan, source: str, adversary: str, relation: str, trust: str, **terms: Any
+) -> Claim:
+    events = plan.promise(**terms)
+    price = cost(events, plan.delta)
+    caveats = (_FLOAT,) + ((_SIMULATION,) if source == "simulation" else ()) + _unit_caveat(plan)
+    return Claim(
+        adversary=adversary,
+        unit=plan.unit,
+        relation=relation,
+        trust=trust,
+        sampling=_amplification(plan, terms.get("amplified", True)),
+        events=events,
+        delta=plan.delta,
+        epsilon=price.epsilon,
+        epsilon_rdp=price.epsilon_rdp,
+        noise_source=source,
+        excluded=EXCLUDED,
+        caveats=caveats,
+    )
+
+
+def _unit_caveat(plan: PrivacyPlan) -> tuple[str, ...]:
+    if plan.unit == "record":
+        return ("one row is protected: a person with several rows is protected less",)
+    if plan.unit == "person":
+        return ("a person's rows are taken to be at one site",)
+    return ()
+
+
+def _nothing(plan: PrivacyPlan, source: str, adversary: str, trust: str) -> Claim:
+    return Claim(
+        adversary,
+        plan.unit,
+        "none",
+        trust,
+        "not applicable",
+        (),
+        plan.delta,
+        None,
+        None,
+        source,
+        EXCLUDED,
+        (),
+    )
+
+
+def claims(plan: PrivacyPlan, source: str) -> tuple[Claim, ...]:
+    """Every claim of a plan; the first is the headline. ``source`` is "os" or "simulation"."""
+    if plan.trust == "none":
+        return (
+            _nothing(plan, source, "anyone", "no noise was added: this release is not private"),
+        )
+    used = slots(plan.parts)
+    if used == {"server"}:
+        return _central(plan, source)
+    if used <= {"client", "step"}:
+        return _local(plan, source)
+    raise PrivacyError(
+        "parts that are noised by the server, or by the sites",
+        f"slots {sorted(used)}",
+        "use trust central or local; distributed noise has no claim yet",
+    )
+
+
+def _central(plan: PrivacyPlan, source: str) -> tuple[Claim, ...]:
+    trust = "the server is trusted: it sees each site's bounded contribution before noise"
+    return (
+        _claim(plan, source, "the public and the other sites", "add or remove one", trust),
+        _nothing(plan, source, "the server", trust),
+    )
+
+
+def _local(plan: PrivacyPlan, source: str) -> tuple[Claim, ...]:
+    trust = "nobody is trusted: noise is added at the site before anything is sent"
+    who = "the server, the other sites and the public"
+    single = dict(factor=1.0, amplified=False)
+    double = dict(factor=2.0, amplified=False)
+    if plan.unit == "site":
+        return (
+            _claim(plan, source, who, "replace one", trust, **double),
+            _claim(plan, source, who, "a site's rows or none (empty-site)", trust, **single),
+        )
+    return (
+        _claim(plan, source, who, "add or remove one", trust, **single),
+        _claim(plan, source, who, "replace one", trust, **double),
+    )
+
+
+def headline(found: tuple[Claim, ...]) -> float:
+    """ε of the first claim; infinity where there is none."""
+    return found[0].epsilon if found[0].epsilon is not None else math.inf
+
+
+def projection(plan: PrivacyPlan, population: int) -> dict[str, float]:
+    """What the same noise on the mean would cost with N′ sites. Planning only, never a claim.
+
+    Central (FedVAE §4.4.2): σ_G = zS/(qN) stays; z′ = 1 and q′ = qN/(zN′). Local: each site's
+    noise is σ_G·√(q′N′), over the rounds it may join, at doubled sensitivity. δ = N′^−1.1.
+    """
+    z, delta = plan.parts[0].noise, population**-1.1
+    rate = plan.cohort / (z * population)
+    central = cost([Event((1.0,), min(rate, 1.0), plan.rounds)], delta).epsilon
+    local_noise = math.sqrt(min(rate, 1.0) * population) * z / plan.cohort
+    joins = max(1, math.ceil(min(rate, 1.0) * plan.rounds))
+    local = cost([Event((local_noise / 2,), None, joins)], delta).epsilon
+    return {
+        "population": population,
+        "rate": rate,
+        "central": central,
+        "local": local,
+        "delta": delta,
+    }
+
+
+def fixed_size_warning(plan: PrivacyPlan, members: int) -> Cost:
+    """What drawing exactly ``members`` sites would cost, by the bound that holds for it."""
+    return fixed_size_cost(plan.parts[0].noise, members, plan.sites, plan.rounds, plan.delta)

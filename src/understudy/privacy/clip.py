@@ -1,0 +1,115 @@
+"""Bounding what one protected unit can contribute, and the types that prove it.
+
+`Bounded` is the only thing noise can be added to; `Sealed` is the only thing that can
+leave a site. Both are made here and in the mechanisms of this package, nowhere else,
+so a value that was never clipped cannot be noised and a value that was never sealed
+cannot be sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from understudy.errors import PrivacyError
+
+__all__ = ["Bounded", "Kind", "Receipt", "Sealed", "Slot", "Unit", "clip", "clipped_sum"]
+
+Unit = Literal["record", "person", "site"]
+Slot = Literal["step", "client", "server", "distributed"]
+Kind = Literal["noised", "masked", "entrusted", "not private"]
+
+_SLACK = 1 - 1e-6  # clip a hair below the bound, so that float32 rounding cannot exceed it
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """A value whose dependence on one unit is bounded in L2 norm.
+
+    For a site's update the sensitivity is the norm of the update itself; for a sum over
+    records it is what one unit can add to the sum. ``value`` is ``[C, …]``, one row per site.
+    """
+
+    value: Tensor
+    sensitivity: float
+    unit: Unit
+    relation: str = "add or remove one"
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What one mechanism did, in plan fields only: nothing here depends on data.
+
+    Who was in the cohort, how many rows there were and how often a bound was hit
+    are left out on purpose.
+    """
+
+    round: int
+    part: str
+    slot: Slot
+    mechanism: str
+    unit: Unit
+    bound: float
+    std: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """What may travel: named parts ``[C, …]``, their kind, and the receipts of their noise."""
+
+    kind: Kind
+    round: int
+    parts: dict[str, Tensor]
+    receipts: tuple[Receipt, ...]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.parts.values())))
+
+
+def clip(update: Tensor, bound: float, blocks: int = 1) -> Bounded:
+    """Scale each site's update ``[C, …]`` into an L2 ball of radius ``bound``.
+
+    With ``blocks`` > 1 the second axis holds that many blocks (FedVAE's decoders, one per
+    class); each is clipped to ``bound/√blocks``, so that the whole stays within ``bound``
+    and counts as one event. An update that is not finite counts as zero.
+
+    Guarantee: the norm of every row is at most ``bound``. It breaks if the result is
+    changed afterwards, which is why it is frozen into `Bounded`.
+    """
+    if not bound > 0:
+        raise PrivacyError(
+            "a clip bound above 0", f"{bound}", "set privacy.clip to a positive number"
+        )
+    flat = update.detach().reshape(len(update), blocks, -1)
+    norm = flat.double().norm(dim=2, keepdim=True)
+    limit = bound * _SLACK / blocks**0.5
+    scale = torch.where(norm > limit, limit / norm, torch.ones_like(norm))
+    finite = torch.isfinite(norm)
+    scaled = torch.where(finite, flat * scale.to(flat.dtype), torch.zeros_like(flat))
+    return Bounded(scaled.reshape(update.shape), bound, "site")
+
+
+def clipped_sum(
+    chunks: Iterator[tuple[Tensor, Tensor]], sites: int, shape: tuple[int, ...], bound: float
+) -> Tensor:
+    """Sum rows by site after clipping each row to L2 norm ``bound``.
+
+    ``chunks`` yields rows ``[n, d]`` and, for each, the index of its (site, group) cell;
+    ``shape`` is a site's whole sum, ``(groups, d)``. Rows that are not finite count as zero.
+
+    Guarantee: adding or removing one row moves the result by at most ``bound`` in L2,
+    because a row enters exactly one cell.
+    """
+    groups, width = shape
+    total = torch.zeros(sites * groups, width, dtype=torch.float64)
+    for rows, cell in chunks:
+        total.index_add_(0, cell, clip(rows, bound).value.double())
+    return total.reshape(sites, groups, width)
+
+
+Features = Callable[[Tensor, Tensor], Tensor]

@@ -1,0 +1,153 @@
+"""The ledger: an append-only, hash-chained, fsynced file of what was charged.
+
+A charge is written **before** noise is drawn; a crash after it counts as spent. One
+process at a time holds a ledger. A line that was torn by a crash or a full disk is cut
+off when it is the last one and refused anywhere else.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from understudy.errors import BudgetError, OutputError, ReleaseError
+from understudy.privacy.account import Event, cost
+from understudy.privacy.clip import Receipt
+
+__all__ = ["Ledger", "read_entries", "receipts_in"]
+
+_ROOT = "0" * 64
+Entry = dict[str, Any]
+
+
+def _seal(previous: str, kind: str, body: Entry) -> Entry:
+    payload = json.dumps([previous, kind, body], sort_keys=True, ensure_ascii=False)
+    digest = hashlib.sha256(payload.encode()).hexdigest()
+    return {"kind": kind, "body": body, "previous": previous, "hash": digest}
+
+
+def _damaged(what: str) -> ReleaseError:
+    return ReleaseError("an intact ledger", what, "restore it from a copy; never edit a ledger")
+
+
+def read_entries(text: str) -> Iterator[Entry]:
+    """The entries of a ledger, each checked against the chain."""
+    previous = _ROOT
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            entry = json.loads(line)
+            intact = entry == _seal(previous, entry["kind"], entry["body"])
+        except (ValueError, KeyError, TypeError):
+            intact = False
+        if not intact:
+            raise _damaged(f"line {number} altered, missing or torn")
+        previous = entry["hash"]
+        yield entry
+
+
+def receipts_in(entries: list[Entry]) -> list[Receipt]:
+    """All charges of a run, as receipts."""
+    found = [r for e in entries if e["kind"] == "charge" for r in e["body"]["receipts"]]
+    try:
+        return [Receipt(**receipt) for receipt in found]
+    except TypeError as error:
+        raise _damaged("a receipt with unknown or missing fields") from error
+
+
+class Ledger:
+    """One open ledger file. Use as a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = open(path, "a+b", buffering=0)  # noqa: SIM115  (held open: it carries the lock)
+        self._lock()
+        try:
+            self.entries = list(read_entries(self._read()))
+        except ReleaseError:
+            self._file.close()
+            raise
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._file.close()
+            raise OutputError(
+                "a ledger nobody else has open",
+                "another process holds it",
+                "wait for that run to end",
+            ) from error
+
+    def _read(self) -> str:
+        """The text, with a last line that was torn by a crash cut off (its charge never completed)."""
+        self._file.seek(0)
+        data = self._file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        if len(whole) < len(data):
+            self._file.truncate(len(whole))
+        try:
+            return whole.decode()
+        except UnicodeDecodeError as error:
+            raise _damaged("bytes that are not text") from error
+
+    @property
+    def head(self) -> str:
+        """The hash of the last entry: names everything before it."""
+        return str(self.entries[-1]["hash"]) if self.entries else _ROOT
+
+    def append(self, kind: str, body: Entry) -> None:
+        """Write one entry and wait until it is on disk."""
+        entry = _seal(self.head, kind, body)
+        line = (json.dumps(entry, sort_keys=True, ensure_ascii=False) + "\n").encode()
+        end = self._file.seek(0, os.SEEK_END)
+        try:
+            if self._file.write(line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            self._file.truncate(end)
+            raise OutputError(
+                "room on disk for the ledger",
+                str(error.strerror),
+                "free space, then run with --resume",
+            ) from error
+        self.entries.append(entry)
+
+    def charge(self, receipts: tuple[Receipt, ...]) -> None:
+        """Spend, before the noise of these receipts is drawn."""
+        self.append("charge", {"receipts": [asdict(r) for r in receipts]})
+
+    def reserve(self, run: str, events: tuple[Event, ...], delta: float, cap: float) -> None:
+        """Spend a whole run's promise at a site, once per run id, or refuse before round one."""
+        reserved = [e["body"] for e in self.entries if e["kind"] == "reserve"]
+        if any(body["run"] == run for body in reserved):
+            return
+        past = [
+            Event(tuple(e["noise"]), e["rate"], e["count"]) for b in reserved for e in b["events"]
+        ]
+        total = cost([*past, *events], delta).epsilon
+        if not total <= cap:
+            spent = cost(past, delta).epsilon if past else 0.0
+            raise BudgetError(
+                f"a run that fits this site's cap ε={cap:g}",
+                f"{spent:.3g} spent already, {total:.3g} with this run",
+                "ask for a smaller ε, or let the data owner raise the cap",
+            )
+        self.append("reserve", {"run": run, "delta": delta, "events": [asdict(e) for e in events]})
+
+    def close(self) -> None:
+        """Release the lock."""
+        self._file.close()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
