@@ -1,0 +1,179 @@
+"""``understudy doctor``: what is missing or misconfigured on this machine, and the fix.
+
+Each check is a small function that looks and never changes anything. Libraries are
+imported inside the checks, so that a broken one becomes a line in the table and not a
+traceback. The accountant is asked for a value known in closed form: a library that
+computes ε wrongly is worse than one that is missing.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata as metadata
+import json as jsonlib
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["Check", "doctor", "examine"]
+
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FREE_GB = 1.0
+TORCH = (2, 10)  # below it, files made by others can run code while they load
+# Φ(½−ε) − e^ε·Φ(−½−ε) = δ, solved for one Gaussian of z = 1 at δ = 1e-5.
+GAUSSIAN_EPSILON = 4.37718
+SETUP = "run scripts/setup"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the table: what was looked at, what was found, how to mend it."""
+
+    name: str
+    ok: bool
+    found: str
+    do: str
+    required: bool = True
+
+    @property
+    def mark(self) -> str:
+        """✓ fine, ✗ to be mended, – missing but optional."""
+        return "✓" if self.ok else "✗" if self.required else "–"
+
+
+def python_version(version: tuple[int, ...] = tuple(sys.version_info[:3])) -> Check:
+    """Python 3.10 or newer."""
+    found = ".".join(map(str, version))
+    do = "install Python 3.10 or newer, then PYTHON=python3.12 scripts/setup"
+    return Check("Python", version >= (3, 10), found, do)
+
+
+def packages() -> Check:
+    """Every run-time dependency is installed."""
+    wanted = [r for r in metadata.requires("understudy") or () if ";" not in r]
+    names = [re.split(r"[^\w.-]", r)[0] for r in wanted]
+    missing = [name for name in names if not _version(name)]
+    found = f"missing: {', '.join(missing)}" if missing else f"{len(names)} installed"
+    return Check("packages", not missing, found, SETUP)
+
+
+def torch_build() -> Check:
+    """PyTorch is recent enough; how many threads and which device it will use."""
+    import torch
+
+    release = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
+    device = "GPU" if torch.cuda.is_available() else "CPU"
+    found = f"{torch.__version__}, {torch.get_num_threads()} threads, {device}"
+    return Check("PyTorch", release >= TORCH, found, SETUP)
+
+
+def accountant() -> Check:
+    """Our path through dp-accounting gives the closed-form ε of one Gaussian."""
+    from understudy.privacy.account import Event, cost
+
+    spent = cost([Event(noise=(1.0,), rate=None, count=1)], 1e-5)
+    right = abs(spent.epsilon - GAUSSIAN_EPSILON) < 1e-3 and spent.epsilon_rdp >= spent.epsilon
+    found = (
+        f"{_version('dp-accounting')}; ε of one Gaussian (z = 1, δ = 1e-5) is "
+        f"{spent.epsilon:.4f}, known {GAUSSIAN_EPSILON:.4f}"
+    )
+    return Check("dp-accounting", right, found, f"{SETUP}; make no claims until this is ✓")
+
+
+def entropy() -> Check:
+    """The operating system gives randomness, on which all noise rests."""
+    fresh = os.urandom(32) != os.urandom(32)
+    return Check("system entropy", fresh, "available" if fresh else "repeats itself", "mend the OS")
+
+
+def disk_space(folder: Path = Path(".")) -> Check:
+    """Room for checkpoints and a release in the present folder."""
+    free = shutil.disk_usage(folder).free / 1e9
+    do = f"free {FREE_GB:g} GB, or work in another folder"
+    return Check("disk space", free >= FREE_GB, f"{free:.1f} GB free in this folder", do)
+
+
+def chromium() -> Check:
+    """The tests that look at a report need a browser; nothing else does."""
+    found = next((name for name in CHROMIUM if shutil.which(name)), None)
+    do = "only for report tests: install your system's chromium package"
+    return Check("Chromium", found is not None, found or "not found", do, required=False)
+
+
+def flare() -> Check:
+    """Federations over a network need NVIDIA FLARE; simulation does not."""
+    found = _version("nvflare")
+    do = "only for real federations: pip install 'understudy[federated]'"
+    return Check("NVIDIA FLARE", found is not None, found or "not installed", do, required=False)
+
+
+CHECKS: tuple[Callable[[], Check], ...] = (
+    python_version,
+    packages,
+    torch_build,
+    accountant,
+    entropy,
+    disk_space,
+    chromium,
+    flare,
+)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _look(check: Callable[[], Check]) -> Check:
+    """A check that cannot even run is a failed one."""
+    try:
+        return check()
+    except Exception as error:
+        name = check.__name__.replace("_", " ")
+        return Check(name, False, f"{type(error).__name__}: {error}", SETUP)
+
+
+def examine(checks: tuple[Callable[[], Check], ...] = CHECKS) -> tuple[Check, ...]:
+    """All findings, in the order of the table."""
+    return tuple(_look(check) for check in checks)
+
+
+def _table(findings: tuple[Check, ...]) -> Table:
+    table = Table(title="understudy doctor", title_justify="left", header_style="bold")
+    for heading in ("", "what", "found", "do"):
+        table.add_column(heading, overflow="fold")
+    colours = {"✓": "green", "✗": "red", "–": "yellow"}
+    for finding in findings:
+        mark = f"[{colours[finding.mark]}]{finding.mark}[/]"
+        what = finding.name if finding.required else f"{finding.name} (optional)"
+        table.add_row(mark, what, finding.found, "" if finding.ok else finding.do)
+    return table
+
+
+def doctor(
+    json: bool = typer.Option(False, "--json", help="Print the findings as JSON, for machines."),
+) -> None:
+    """Say what is missing or misconfigured on this machine, and the fix.
+
+    Exit code 0 if everything required is fine, 1 otherwise.
+
+    Examples:  understudy doctor  ·  understudy doctor --json
+    """
+    findings = examine()
+    well = all(finding.ok or not finding.required for finding in findings)
+    if json:
+        print(jsonlib.dumps({"ok": well, "checks": [asdict(f) for f in findings]}, indent=2))
+    else:
+        console = Console()
+        console.print(_table(findings))
+        console.print("Ready." if well else "Not ready: mend the lines marked ✗.")
+    raise typer.Exit(0 if well else 1)

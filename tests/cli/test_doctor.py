@@ -1,0 +1,92 @@
+"""The doctor names what is wrong, says how to mend it, and fails only for what is required."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from understudy.cli import doctor as module
+from understudy.cli.doctor import Check, doctor, examine
+
+app = typer.Typer()
+app.command()(doctor)
+run = CliRunner().invoke
+
+FINE = Check("thing", True, "there", "nothing")
+BROKEN = Check("thing", False, "gone", "put it back")
+OPTIONAL = Check("toy", False, "gone", "buy one", required=False)
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, *findings: Check) -> None:
+    monkeypatch.setattr(module, "examine", lambda: findings)
+
+
+def test_this_machine_passes_every_required_check() -> None:
+    assert [f for f in examine() if f.required and not f.ok] == []
+
+
+def test_accountant_check_fails_if_the_known_value_is_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "GAUSSIAN_EPSILON", 4.0)
+    assert not module.accountant().ok
+
+
+def test_old_python_is_refused_with_a_fix() -> None:
+    finding = module.python_version((3, 9, 1))
+    assert not finding.ok
+    assert "3.10" in finding.do
+
+
+def test_full_disk_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FREE_GB", 1e12)
+    assert not module.disk_space().ok
+
+
+def test_missing_browser_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHROMIUM", ("no-such-browser",))
+    finding = module.chromium()
+    assert not finding.ok
+    assert not finding.required
+
+
+def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.metadata, "requires", lambda _: ["no-such-package>=1", "numpy>=2"])
+    assert module.packages().found == "missing: no-such-package"
+
+
+def test_a_check_that_crashes_becomes_a_failed_line() -> None:
+    def torch_build() -> Check:
+        raise ImportError("libgomp is missing")
+
+    (finding,) = examine((torch_build,))
+    assert not finding.ok
+    assert "libgomp" in finding.found
+
+
+def test_exit_code_is_zero_when_only_optional_things_are_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pretend(monkeypatch, FINE, OPTIONAL)
+    result = run(app, [])
+    assert result.exit_code == 0
+    assert "buy one" in result.output
+
+
+def test_exit_code_is_one_and_the_fix_is_shown_when_something_required_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pretend(monkeypatch, FINE, BROKEN)
+    result = run(app, [])
+    assert result.exit_code == 1
+    assert "put it back" in result.output
+
+
+def test_json_holds_every_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, FINE, BROKEN)
+    told = json.loads(run(app, ["--json"]).stdout)
+    assert told["ok"] is False
+    assert [check["found"] for check in told["checks"]] == ["there", "gone"]
