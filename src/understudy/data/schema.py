@@ -1,0 +1,357 @@
+"""The public schema: all that is known about the rows before anyone looks at them.
+
+Columns, bounds, categories, classes and the declared number of records are public
+input, written by a human and never fitted on private rows (design §4.1). Whatever
+is derived from a schema alone (encoding, widths, hashes) is therefore free of
+privacy cost. `schema_toml` holds the file format; `Schema.load` reads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from functools import cached_property
+from pathlib import Path
+
+from understudy.errors import SchemaError
+
+__all__ = ["KINDS", "MISSING_AS", "Column", "Schema"]
+
+KINDS = ("numeric", "integer", "categorical", "boolean", "date")
+BOUNDED = ("numeric", "integer", "date")
+MISSING_AS = ("", "?", "NA", "N/A", "NaN", "nan", "null", "None")
+
+MAX_COLUMNS = 10_000
+MAX_CATEGORIES = 10_000
+MAX_WIDTH = 2**24
+MAX_INTEGER = 2**53
+
+Bound = float | int | date
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: what its cells may be. Out-of-bounds values are clamped when encoded.
+
+    ``other`` is the public category that unknown values map to; without one they are
+    refused. ``decimals`` rounds decoded numeric values to so many places.
+    """
+
+    name: str
+    kind: str
+    low: Bound | None = None
+    high: Bound | None = None
+    categories: tuple[str, ...] = ()
+    missing: bool = False
+    other: str | None = None
+    decimals: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        if self.kind not in KINDS:
+            raise SchemaError(
+                f"column {self.name!r} of kind {', '.join(KINDS)}", repr(self.kind), "name a kind"
+            )
+        if not isinstance(self.missing, bool):
+            raise SchemaError(f"missing = true or false for {self.name!r}", "something else", "fix")
+        self._check_bounds()
+        self._check_categories()
+        self._check_decimals()
+
+    def _check_bounds(self) -> None:
+        given = (self.low, self.high)
+        if self.kind not in BOUNDED:
+            if given != (None, None):
+                raise _unwanted(self, "low and high", "numeric, integer and date columns")
+            return
+        fix = {"numeric": float, "integer": _whole, "date": _day}[self.kind]
+        try:
+            low, high = fix(self.low), fix(self.high)  # type: ignore[operator]
+            fits = low < high and _finite(high - low)
+        except (TypeError, ValueError, OverflowError):
+            fits = False
+        if not fits:
+            raise SchemaError(
+                f"{self.kind} column {self.name!r} with public bounds low < high",
+                f"low = {self.low}, high = {self.high}",
+                "write bounds that hold for any such data, not the extremes of your rows",
+            )
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
+
+    def _check_categories(self) -> None:
+        if self.kind != "categorical":
+            if self.categories or self.other is not None:
+                raise _unwanted(self, "categories and other", "categorical columns")
+            return
+        check_names(self.categories, f"categories of column {self.name!r}", MAX_CATEGORIES)
+        if self.other is not None and self.other not in self.categories:
+            raise SchemaError(
+                f"other of column {self.name!r} to be one of its categories",
+                repr(self.other),
+                "add it to categories",
+            )
+
+    def _check_decimals(self) -> None:
+        if self.decimals is None:
+            return
+        if self.kind != "numeric":
+            raise _unwanted(self, "decimals", "numeric columns")
+        if not _is_int(self.decimals) or not 0 <= self.decimals <= 15:
+            raise SchemaError(
+                f"decimals of column {self.name!r} from 0 to 15", str(self.decimals), "change it"
+            )
+
+    @property
+    def width(self) -> int:
+        """How many encoded features this column takes."""
+        return max(1, len(self.categories)) + self.missing
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes it gives as a label."""
+        return ("false", "true") if self.kind == "boolean" else self.categories
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A table, a set of images or a set of series, as publicly declared.
+
+    ``columns`` are a table's columns or a series' channels. ``classes`` come from the
+    label column (tables) or are given (images, series); ``("all",)`` if there is none.
+    ``ignore`` names columns a file may hold that are never used; ``missing_as`` the
+    cell texts that mean "missing" (unless a column lists one as a category).
+    """
+
+    kind: str
+    name: str
+    records: int
+    columns: tuple[Column, ...] = ()
+    label: str | None = None
+    classes: tuple[str, ...] = ()
+    balance: tuple[float, ...] | None = None
+    shape: tuple[int, ...] = ()
+    person: str | None = None
+    rows_per_person: int | None = None
+    ignore: tuple[str, ...] = ()
+    missing_as: tuple[str, ...] = field(default=MISSING_AS)
+
+    def __post_init__(self) -> None:
+        self.check()
+
+    def check(self) -> None:
+        """Refuse what is incomplete or contradicts itself; derive the classes."""
+        if self.kind not in ("table", "image", "series"):
+            raise SchemaError("kind = table, image or series", repr(self.kind), "set kind")
+        _check_name(self.name)
+        if not _is_int(self.records) or self.records < 1:
+            raise SchemaError(
+                "records: the public number of records, at least 1",
+                str(self.records),
+                "declare it (all sites together; a round figure is fine)",
+            )
+        self._check_columns()
+        self._check_shape()
+        self._check_classes()
+        self._check_balance()
+        self._check_person()
+
+    def _check_columns(self) -> None:
+        names = [c.name for c in self.columns]
+        check_names((*names, *self.ignore), "columns", MAX_COLUMNS, least=0)
+        if self.kind == "table" and not self.features:
+            raise SchemaError("at least one column besides the label", "none", "add [columns.…]")
+        if self.kind == "image" and self.columns:
+            raise SchemaError("no columns for images", f"{len(names)}", "remove [columns.…]")
+        if self.kind == "series" and any(
+            c.missing or c.kind not in ("numeric", "integer") for c in self.columns
+        ):
+            raise SchemaError(
+                "numeric or integer channels without missing values", "others", "change [columns.…]"
+            )
+
+    def _check_shape(self) -> None:
+        if self.kind == "table" and self.shape:
+            raise SchemaError("no shape for a table", str(self.shape), "remove shape")
+        wanted = {"table": (0,), "image": (2, 3), "series": (2,)}[self.kind]
+        if len(self.shape) not in wanted or not all(_is_int(s) and s > 0 for s in self.shape):
+            raise SchemaError(
+                {"image": "shape = [height, width] or [height, width, colours]"}.get(
+                    self.kind, "shape = [length, channels]"
+                ),
+                str(list(self.shape)),
+                "set shape",
+            )
+        if self.kind == "image" and len(self.shape) == 3 and self.shape[2] not in (1, 3):
+            raise SchemaError("1 or 3 colours", str(self.shape[2]), "change shape")
+        if self.kind == "series" and len(self.columns) != self.shape[1]:
+            raise SchemaError(
+                f"one [columns.…] with bounds for each of {self.shape[1]} channels",
+                str(len(self.columns)),
+                "list the channels in order",
+            )
+        if self.width > MAX_WIDTH:
+            raise SchemaError(
+                f"at most {MAX_WIDTH} encoded features",
+                str(self.width),
+                "use fewer or coarser ones",
+            )
+
+    def _check_classes(self) -> None:
+        given = self.classes
+        if self.kind == "table" and self.label is not None:
+            derived = self._label_classes()
+            if given and given != derived:
+                raise SchemaError(
+                    "a table's classes to come from its label", "others", "remove classes"
+                )
+            given = derived
+        elif self.kind == "table" and given not in ((), ("all",)):
+            raise SchemaError("a label column for the classes", "none", "set label")
+        elif self.label is not None:
+            raise SchemaError("classes for images and series", "a label column", "remove label")
+        object.__setattr__(self, "classes", given or ("all",))
+        check_names(self.classes, "classes", MAX_CATEGORIES)
+
+    def _label_classes(self) -> tuple[str, ...]:
+        column = next((c for c in self.columns if c.name == self.label), None)
+        if column is None:
+            raise SchemaError(
+                "label to be one of the columns", repr(self.label), "add or rename it"
+            )
+        if column.kind not in ("categorical", "boolean") or column.missing:
+            raise SchemaError(
+                "a categorical or boolean label without missing values",
+                f"{column.kind}, missing = {str(column.missing).lower()}",
+                "change the column, or leave label out if there are no classes",
+            )
+        return column.classes
+
+    def _check_balance(self) -> None:
+        if self.balance is None:
+            return
+        shares = self.balance
+        fits = len(shares) == self.n_classes and all(s >= 0 for s in shares)
+        if not fits or not math.isclose(sum(shares), 1, abs_tol=1e-6):
+            raise SchemaError(
+                f"balance: {self.n_classes} shares that sum to 1",
+                f"{len(shares)} that sum to {sum(shares):.6g}",
+                "use public proportions, or leave balance out",
+            )
+
+    def _check_person(self) -> None:
+        if (self.person is None) != (self.rows_per_person is None):
+            raise SchemaError(
+                "person and rows_per_person together", "only one of them", "add the other"
+            )
+        if self.person is None:
+            return
+        if self.person in {c.name for c in self.columns} or self.person in self.ignore:
+            raise SchemaError(
+                "the person column apart from the others",
+                f"{self.person!r} also listed as a column",
+                "remove that entry: an identifier is never learnt",
+            )
+        if not _is_int(self.rows_per_person) or self.rows_per_person < 1:  # type: ignore[operator]
+            raise SchemaError("rows_per_person at least 1", str(self.rows_per_person), "change it")
+
+    @property
+    def features(self) -> tuple[Column, ...]:
+        """The columns that are encoded in ``x``: all but the label."""
+        return tuple(c for c in self.columns if c.name != self.label)
+
+    @property
+    def label_column(self) -> Column | None:
+        """The label's column, if this is a table that has one."""
+        return next((c for c in self.columns if c.name == self.label), None)
+
+    @property
+    def width(self) -> int:
+        """F: the number of encoded features."""
+        if self.kind == "table":
+            return sum(c.width for c in self.features)
+        return math.prod(self.shape)
+
+    @property
+    def n_classes(self) -> int:
+        """How many classes ``y`` counts."""
+        return len(self.classes)
+
+    @classmethod
+    def parse(cls, text: str) -> Schema:
+        """Read a schema from TOML text."""
+        from understudy.data.schema_toml import parse
+
+        return parse(text)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Schema:
+        """Read a schema file."""
+        try:
+            return cls.parse(Path(path).read_text(encoding="utf-8-sig"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise SchemaError(
+                "a readable schema file", f"{path}: {type(error).__name__}", "check the path"
+            ) from None
+
+    def to_toml(self) -> str:
+        """The canonical text: equal schemas give equal text."""
+        from understudy.data.schema_toml import write
+
+        return write(self)
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of the canonical text: sites compare it before anything else."""
+        return hashlib.sha256(self.to_toml().encode()).hexdigest()
+
+
+def check_names(names: tuple[str, ...], what: str, most: int, *, least: int = 1) -> None:
+    """Refuse empty, repeated, blank-padded or too many names."""
+    if not least <= len(names) <= most:
+        raise SchemaError(
+            f"{least} to {most} {what}",
+            str(len(names)),
+            "group rare ones under a public 'other'" if len(names) > most else "list them",
+        )
+    for name in names:
+        _check_name(name)
+    if len(set(names)) < len(names):
+        raise SchemaError(f"{what} without repeats", "a repeated name", "remove the repeats")
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not name or name != name.strip() or not name.isprintable():
+        raise SchemaError(
+            "printable names without surrounding blanks", repr(name), "rename it in the schema"
+        )
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _whole(value: object) -> int:
+    if not _is_int(value) or abs(value) > MAX_INTEGER:  # type: ignore[arg-type]
+        raise ValueError
+    return value  # type: ignore[return-value]
+
+
+def _day(value: object) -> date:
+    if isinstance(value, str):
+        return date.fromisoformat(value)
+    if type(value) is not date:
+        raise ValueError
+    return value
+
+
+def _finite(span: float | int | timedelta) -> bool:
+    return isinstance(span, timedelta) or math.isfinite(span)
+
+
+def _unwanted(column: Column, keys: str, owners: str) -> SchemaError:
+    return SchemaError(
+        f"{keys} only in {owners}", f"them in {column.kind} column {column.name!r}", "remove them"
+    )

@@ -1,0 +1,67 @@
+"""The rows of many sites in shared storage, ready for stacked training.
+
+Rows are stored once, site after site; a site is a (start, count) pair, so choosing
+a cohort copies two short index vectors and no rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.data.encode import Encoded
+from understudy.errors import DataError
+
+__all__ = ["Shards"]
+
+
+@dataclass(frozen=True)
+class Shards:
+    """C sites: ``x`` [n, F], ``y`` [n], ``starts`` [C], ``counts`` [C]; n may exceed their sum."""
+
+    x: Tensor
+    y: Tensor
+    starts: Tensor
+    counts: Tensor
+
+    @classmethod
+    def pack(cls, encoded: Encoded, parts: Sequence[np.ndarray]) -> Shards:
+        """Lay out each site's rows one after the other. A row belongs to one site at most."""
+        rows = [np.asarray(part, np.int64).reshape(-1) for part in parts]
+        order = np.concatenate([np.empty(0, np.int64), *rows])
+        _check_disjoint(order, len(encoded.y))
+        whole = np.array_equal(order, np.arange(len(encoded.y)))
+        x, y = (encoded.x, encoded.y) if whole else (encoded.x[order], encoded.y[order])
+        counts = torch.tensor([len(part) for part in rows], dtype=torch.long)
+        return cls(torch.from_numpy(x), torch.from_numpy(y), counts.cumsum(0) - counts, counts)
+
+    def take(self, clients: Tensor | Sequence[int] | np.ndarray) -> Shards:
+        """Some of the sites, in the given order; rows stay where they are."""
+        chosen = torch.as_tensor(clients, dtype=torch.long)
+        return Shards(self.x, self.y, self.starts[chosen], self.counts[chosen])
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    @property
+    def total(self) -> int:
+        """Rows of these sites together."""
+        return int(self.counts.sum())
+
+    def rows(self, client: int) -> tuple[Tensor, Tensor]:
+        """One site's ``(x, y)``: views, not copies."""
+        start = int(self.starts[client])
+        stop = start + int(self.counts[client])
+        return self.x[start:stop], self.y[start:stop]
+
+
+def _check_disjoint(order: np.ndarray, n: int) -> None:
+    in_range = len(order) == 0 or (order.min() >= 0 and order.max() < n)
+    if not in_range or len(np.unique(order)) < len(order):
+        raise DataError(
+            "each row at one site at most", "rows shared or out of range", "check the split"
+        )
