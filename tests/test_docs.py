@@ -1,0 +1,77 @@
+"""The documentation holds what the code declares, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from understudy import errors, study
+from understudy.data import schema
+from understudy.data.split import SPLITS
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+TABLES = (study.Privacy, study.Cohort, study.Training, study.Simulation, study.SiteEntry)
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text("utf-8")
+
+
+def slug(heading: str) -> str:
+    """A heading's anchor, as Markdown readers make it."""
+    kept = re.sub(r"[^\w\s-]", "", heading.strip().lower())
+    return re.sub(r"\s", "-", kept)
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.__name__)
+def test_study_page_has_every_setting_with_its_help(table: type) -> None:
+    declared = [f for f in fields(table) if f.name != "options"]
+    lines = [f"| `{f.name}` | {f.metadata['help']} |" for f in declared]
+    assert [line for line in lines if line not in page("study.md")] == []
+
+
+def test_study_page_has_every_split_and_its_options() -> None:
+    rows = {
+        how: [name for name in list(inspect.signature(deal).parameters)[4:] if name != "records"]
+        for how, deal in SPLITS.items()
+        if how != "files"
+    }
+    lines = [
+        f"| `{how}` | {', '.join(f'`{name}`' for name in names) or ''}"
+        for how, names in rows.items()
+    ]
+    assert [line for line in lines if line not in page("study.md")] == []
+
+
+def test_schema_page_has_every_key() -> None:
+    keys = [f.name for cls in (schema.Schema, schema.Column) for f in fields(cls)]
+    assert [key for key in keys if f"`{key}`" not in page("schema.md") and key != "columns"] == []
+
+
+@pytest.mark.parametrize("example", re.findall(r"```toml\n(.*?)```", page("schema.md"), re.S))
+def test_examples_of_the_schema_page_are_valid(example: str) -> None:
+    assert schema.Schema.parse(example).width > 0
+
+
+def test_exit_codes_page_has_every_error() -> None:
+    found = [e for e in vars(errors).values() if inspect.isclass(e)]
+    rows = [f"| {e.exit_code} | `{e.__name__}` |" for e in found]
+    assert [row for row in rows if row not in page("exit-codes.md")] == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text("utf-8")):
+        if link.startswith("http"):
+            continue
+        target, _, anchor = link.partition("#")
+        there = path.parent / target if target else path
+        assert there.exists(), link
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", there.read_text("utf-8"), re.M)
+            assert anchor in map(slug, headings), link
