@@ -109,11 +109,10 @@ def texts(cells: pd.Series) -> pd.Series:
     """Cells as a CSV file would hold them, without surrounding blanks; missing stays missing."""
     if types.is_float_dtype(cells.dtype):
         values = cells.to_numpy(np.float64, na_value=np.nan)
-        if np.all(np.isnan(values) | (values == np.rint(values))) and np.all(
-            np.abs(values) < 2**53
-        ):
+        known = values[~np.isnan(values)]
+        if np.all((known == np.rint(known)) & (np.abs(known) < 2**53)):
             cells = cells.astype("Int64")
-    return cells.astype("str").str.strip()
+    return cells.astype("string").str.strip()
 
 
 def _is_public(column: Column, cells: pd.Series) -> bool:
