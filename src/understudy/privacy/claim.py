@@ -75,8 +75,8 @@ def _amplification(plan: PrivacyPlan, amplified: bool) -> str:
         return f"every site joins every round ({plan.rounds}); no amplification"
     if amplified:
         return (
-            f"each site joins each of {plan.rounds} rounds by a secret coin flip, rate {plan.rate:g}; "
-            "only the server knows the cohorts"
+            f"each site joins each of {plan.rounds} rounds by a secret coin flip, "
+            f"rate {plan.rate:g}; only the server knows the cohorts"
         )
     return f"a site joins at most {plan.participations} rounds; the adversary knows which"
 

@@ -66,7 +66,7 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = open(path, "a+b", buffering=0)  # noqa: SIM115  (held open: it carries the lock)
+        self._file = open(path, "a+b", buffering=0)  # held open: it carries the lock
         self._lock()
         try:
             self.entries = list(read_entries(self._read()))
@@ -86,7 +86,7 @@ class Ledger:
             ) from error
 
     def _read(self) -> str:
-        """The text, with a last line that was torn by a crash cut off (its charge never completed)."""
+        """The text. A last line torn by a crash is cut off: its charge never completed."""
         self._file.seek(0)
         data = self._file.read()
         whole = data[: data.rfind(b"\n") + 1]

@@ -33,8 +33,10 @@ class Part:
 
     ``bound`` is the L2 norm of one unit's contribution, ``noise`` the multiplier z, so that
     the noise has standard deviation z·bound on the sum. ``blocks`` > 1 clips that many
-    blocks of the first axis to bound/√blocks each. ``steps`` and ``rate`` belong to the step
-    slot: noisy steps per round, and the Poisson rate of their record batches.
+    blocks of the first axis to bound/√blocks each; ``rows`` is how many rows one unit may add
+    to a sum. ``combine``: the server forms the mean over the planned cohort, or the sum.
+    ``steps`` and ``rate`` belong to the step slot: noisy steps per round, and the Poisson rate
+    of their record batches.
     """
 
     name: str
@@ -43,6 +45,8 @@ class Part:
     bound: float
     noise: float
     blocks: int = 1
+    rows: int = 1
+    combine: Literal["mean", "sum"] = "mean"
     steps: int = 1
     rate: float | None = None
 

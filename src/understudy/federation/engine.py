@@ -1,0 +1,109 @@
+"""The one round loop.
+
+Order within a round, and why: draw the cohort in secret; note it; **charge**; ask the
+sites; check and sum; fill the server slot; step; checkpoint. Everything a recipe could
+get wrong about privacy happens here and not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from understudy.federation.aggregate import aggregate
+from understudy.federation.checkpoint import Checkpoint, Saved
+from understudy.federation.cohort import draw_cohort
+from understudy.federation.recipe import Recipe, State, Task
+from understudy.privacy.clip import Sealed
+from understudy.privacy.ledger import Ledger, receipts_in
+from understudy.rng import NoiseSource, Streams
+
+__all__ = ["Engine", "Runtime"]
+
+Progress = Callable[[int, int], None]
+_RUNTIME = "runtime/"  # prefix of what the runtime keeps, beside the recipe's own state
+
+
+class Runtime(Protocol):
+    """How a cohort is reached: in this process, or over a network."""
+
+    def exchange(self, task: Task, round: int, cohort: np.ndarray) -> Iterator[Sealed]:
+        """Send the task, yield stacks of sealed replies; silent sites are simply absent."""
+
+    def count_void(self, cohort: np.ndarray) -> None:
+        """A round was charged but never finished: its cohort has spent a participation."""
+
+    def save(self) -> State:
+        """What the runtime must remember across a restart."""
+
+    def restore(self, saved: State) -> None:
+        """Inverse of `save`."""
+
+
+@dataclass
+class Engine:
+    """Runs a recipe to its final state. ``checkpoint`` is None where nothing is kept."""
+
+    recipe: Recipe
+    runtime: Runtime
+    ledger: Ledger
+    streams: Streams
+    source: NoiseSource
+    checkpoint: Checkpoint | None = None
+    progress: Progress = lambda done, total: None
+
+    def train(self) -> State:
+        """All rounds from the last checkpoint on."""
+        plan = self.recipe.plan
+        start, state = self._resume()
+        for round in range(start, plan.rounds):
+            self.progress(round, plan.rounds)
+            state = self._round(state, round)
+            self._save(round + 1, state)
+        self.progress(plan.rounds, plan.rounds)
+        return state
+
+    def _round(self, state: State, round: int) -> State:
+        plan = self.recipe.plan
+        cohort = draw_cohort(plan.sites, plan.rate, source=self.source)
+        if self.checkpoint:
+            self.checkpoint.begin(round, cohort)
+        if plan.trust != "none":
+            self.ledger.charge(plan.receipts(round, self._source_name))
+        task = self.recipe.task(state, round)
+        replies = self.runtime.exchange(task, round, cohort)
+        total = aggregate(plan, replies, round, source=self.source)
+        return self.recipe.step(state, total, rng=self.streams.child("step", round))
+
+    @property
+    def _source_name(self) -> str:
+        return "simulation" if self.source.is_simulation else "os"
+
+    def _save(self, round: int, state: State) -> None:
+        if self.checkpoint:
+            kept = {_RUNTIME + name: value for name, value in self.runtime.save().items()}
+            self.checkpoint.save(Saved(round, {**state, **kept}))
+
+    def _resume(self) -> tuple[int, State]:
+        """The first round that was never charged, and the last state that was completed."""
+        charged = 1 + max((r.round for r in receipts_in(self.ledger.entries)), default=-1)
+        saved = self.checkpoint.load() if self.checkpoint else None
+        done, state = 0, self.recipe.init(rng=self.streams.child("init"))
+        if saved is not None:
+            kept = {k.removeprefix(_RUNTIME): v for k, v in saved.state.items() if _RUNTIME in k}
+            self.runtime.restore(kept)
+            done, state = saved.round, {k: v for k, v in saved.state.items() if _RUNTIME not in k}
+        self._count_void(range(done, charged))
+        return max(done, charged), state
+
+    def _count_void(self, rounds: range) -> None:
+        """Rounds charged but never completed; where the cohort is unknown, all have joined."""
+        begun = self.checkpoint.begun() if self.checkpoint else None
+        for round in rounds:
+            known = begun is not None and begun[0] == round
+            self.runtime.count_void(
+                begun[1] if begun and known else np.arange(self.recipe.plan.sites)
+            )

@@ -1,0 +1,92 @@
+"""What sites keep between rounds (encoders, optimiser state), for many simulated sites.
+
+One row of float32 per site, in memory or, given a folder, in a sparse file that is read
+and written a cohort at a time: resident memory does not grow with the number of sites.
+Rows are touched by ``pread``/``pwrite`` in a loop over the cohort, since a memory map would
+count every visited page as resident.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.errors import OutputError
+
+__all__ = ["SiteMemory"]
+
+
+class SiteMemory:
+    """Named tensors for each of ``sites`` sites, starting from one initial value."""
+
+    def __init__(self, initial: dict[str, Tensor], sites: int, folder: Path | None = None) -> None:
+        self._shapes = {name: tuple(value.shape) for name, value in initial.items()}
+        self._initial = _flatten({k: v[None] for k, v in initial.items()})[0]
+        self.touched = np.zeros(sites, bool)
+        self._rows: dict[int, np.ndarray] = {}
+        self._file = -1
+        if folder is not None and initial:
+            self._file = os.open(folder / "memory.bin", os.O_RDWR | os.O_CREAT, 0o600)
+
+    def gather(self, clients: np.ndarray) -> dict[str, Tensor]:
+        """The memory of these sites, stacked ``[C, …]``."""
+        if not self._shapes:
+            return {}
+        rows = np.stack([self._read(int(c)) for c in clients])
+        return self._unflatten(torch.from_numpy(rows))
+
+    def scatter(self, clients: np.ndarray, memory: dict[str, Tensor]) -> None:
+        """Keep the memory of these sites."""
+        if not self._shapes:
+            return
+        rows = _flatten({name: memory[name] for name in self._shapes})
+        for client, row in zip(clients.tolist(), rows, strict=True):
+            self._write(client, row)
+        self.touched[clients] = True
+
+    def _read(self, client: int) -> np.ndarray:
+        if not self.touched[client]:
+            return self._initial
+        if self._file < 0:
+            return self._rows[client]
+        size = self._initial.nbytes
+        data = os.pread(self._file, size, client * size)
+        return np.frombuffer(data, np.float32)
+
+    def _write(self, client: int, row: np.ndarray) -> None:
+        if self._file < 0:
+            self._rows[client] = row.copy()
+            return
+        try:
+            os.pwrite(self._file, row.tobytes(), client * row.nbytes)
+        except OSError as error:
+            raise OutputError(
+                "room on disk for the sites' memory",
+                str(error.strerror),
+                "free space, then --resume",
+            ) from error
+
+    def _unflatten(self, rows: Tensor) -> dict[str, Tensor]:
+        sizes = [int(np.prod(shape, dtype=np.int64)) for shape in self._shapes.values()]
+        pieces = torch.split(rows, sizes, dim=1)
+        return {
+            name: piece.reshape(len(rows), *shape)
+            for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)
+        }
+
+    def close(self) -> None:
+        """Close the file, if there is one."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _flatten(memory: dict[str, Tensor]) -> np.ndarray:
+    if not memory:
+        return np.zeros((1, 0), np.float32)
+    rows = [value.detach().float().reshape(len(value), -1) for value in memory.values()]
+    return torch.cat(rows, dim=1).numpy()

@@ -1,0 +1,178 @@
+"""The contract between a system and the engine.
+
+A recipe is one short file that reads like its paper. It says what is shared, what a site
+computes and what the server does with the result; the engine draws cohorts, clips, adds
+noise, charges and aggregates, so no recipe can forget them. Everything a site computes
+carries a leading client axis: a networked site is a stack of one.
+
+A complete toy, which learns the mean of the encoded columns from site-level updates::
+
+    @dataclass(frozen=True)
+    class MeanRecipe:
+        info: RecipeInfo
+        plan: PrivacyPlan          # one part, "mean", of shape (width,)
+        schema: Schema
+
+        def init(self, *, rng):            return {"mean": torch.zeros(self.schema.width)}
+        def memory(self):                  return {}
+        def task(self, state, round):      return Task({"mean": state["mean"]})
+        def local(self, task, memory, data, private, *, rng):
+            means = torch.stack([data.rows(c)[0].sum(0) for c in range(len(data))])
+            return {"mean": means - task.arrays["mean"]}, memory
+        def step(self, state, total, *, rng):
+            return {"mean": state["mean"] + total["mean"]}
+        def finish(self, state, *, rng):   return Generator(...)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from understudy.data.schema import Schema
+from understudy.data.shards import Shards
+from understudy.errors import PrivacyError, StudyError
+from understudy.federation.slots import Private
+from understudy.privacy.clip import Bounded, Slot, Unit
+from understudy.privacy.plan import Part, PrivacyPlan, Trust, default_delta, solve
+from understudy.rng import Streams
+from understudy.study import Study
+
+__all__ = ["Recipe", "RecipeInfo", "State", "Task", "Update", "make_plan"]
+
+State = dict[str, Tensor]
+Update = Mapping[str, "Tensor | Bounded"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the server sends: arrays and plain values, never code."""
+
+    arrays: dict[str, Tensor] = field(default_factory=dict)
+    values: dict[str, int | float | str | bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RecipeInfo:
+    """What `understudy recipes` shows, and the table of what is supported."""
+
+    name: str
+    title: str
+    paper: str
+    summary: str
+    kinds: tuple[str, ...]
+    supports: frozenset[tuple[Unit, Trust]]
+    default: tuple[Unit, Trust]
+    options: type
+    rounds: int
+    corrections: str = ""
+
+
+class Recipe(Protocol):
+    """One system. See the module's toy."""
+
+    info: RecipeInfo
+    schema: Schema
+    plan: PrivacyPlan
+
+    def init(self, *, rng: Streams) -> State:
+        """Server: shared parameters and server optimiser."""
+
+    def memory(self) -> State:
+        """What one site keeps between rounds, as it is before its first (may be empty)."""
+
+    def task(self, state: State, round: int) -> Task:
+        """Server: what is sent to the cohort."""
+
+    def local(
+        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
+    ) -> tuple[Update, State]:
+        """Sites, stacked: named parts ``[C, …]`` and the memory to keep.
+
+        A part is a plain tensor, which the engine clips at the site level, or the
+        result of ``private.sum`` for a sum over records.
+        """
+
+    def step(self, state: State, total: State, *, rng: Streams) -> State:
+        """Server: the new state from the noised mean of each part."""
+
+    def finish(self, state: State, *, rng: Streams) -> Any:
+        """Server: the generator to release. Post-processing: it may train for long."""
+
+
+_SLOTS: dict[Trust, Slot] = {
+    "central": "server",
+    "local": "client",
+    "distributed": "distributed",
+    "none": "server",
+}
+
+
+def make_plan(
+    study: Study, info: RecipeInfo, shapes: Mapping[str, tuple[int, ...]], **terms: Any
+) -> PrivacyPlan:
+    """The plan of a recipe whose parts share one bound and one multiplier.
+
+    ``terms``: ``bound`` (of one row, or of a site's update; when the study gives no clip),
+    ``noise`` (when it gives neither ε nor z), ``blocks``, ``combine``, ``rounds``.
+    """
+    unit, trust = _unit_and_trust(study, info)
+    privacy = study.privacy
+    bound = terms["bound"] if privacy.clip is None else privacy.clip
+    noise = 0.0 if trust == "none" else (privacy.noise or terms.get("noise", 1.0))
+    rows = study.schema.rows_per_person or 1 if unit == "person" else 1
+    parts = tuple(
+        Part(
+            name,
+            shape,
+            _SLOTS[trust],
+            bound * rows,
+            noise,
+            blocks=terms.get("blocks", 1),
+            rows=rows,
+            combine=terms.get("combine", "mean"),
+        )
+        for name, shape in shapes.items()
+    )
+    units = study.n_sites if unit == "site" else study.schema.records
+    plan = PrivacyPlan(
+        unit=unit,
+        trust=trust,
+        parts=parts,
+        rounds=terms.get("rounds") or study.rounds or info.rounds,
+        sites=study.n_sites,
+        units=units,
+        delta=privacy.delta or default_delta(units),
+        rate=study.cohort.rate,
+        joins=study.cohort.joins,
+    )
+    wants_epsilon = trust != "none" and privacy.epsilon is not None
+    return solve(plan, float(privacy.epsilon or 0)) if wants_epsilon else plan
+
+
+def _unit_and_trust(study: Study, info: RecipeInfo) -> tuple[Unit, Trust]:
+    unit = study.privacy.unit or info.default[0]
+    trust = study.privacy.trust or info.default[1]
+    if study.schema.kind not in info.kinds:
+        raise StudyError(
+            f"data of kind {' or '.join(info.kinds)} for {info.name}",
+            study.schema.kind,
+            "choose another recipe: understudy recipes",
+        )
+    if trust != "none" and (unit, trust) not in info.supports:
+        pairs = ", ".join(f"{u}/{t}" for u, t in sorted(info.supports))
+        raise PrivacyError(
+            f"a unit and trust that {info.name} supports ({pairs})",
+            f"{unit}/{trust}",
+            "change privacy.unit or privacy.trust; see understudy recipes",
+        )
+    if unit == "person" and not (study.schema.person and study.schema.rows_per_person):
+        raise PrivacyError(
+            "a schema that names the person column and the cap on rows per person",
+            "none",
+            "add person and rows_per_person to the schema, or protect records",
+        )
+    return unit, trust

@@ -1,0 +1,153 @@
+"""The privacy slots as a site sees them: what a recipe may call, and how an update is sealed.
+
+`Private` is handed to ``recipe.local``; `seal` is called by the engine on what comes back.
+Which slot acts is the plan's choice, so the same recipe serves central and local trust.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from understudy.data.shards import Shards
+from understudy.errors import PrivacyError
+from understudy.privacy.clip import Bounded, Kind, Receipt, Sealed, clip, clipped_sum
+from understudy.privacy.gaussian import add_noise
+from understudy.privacy.plan import Part, PrivacyPlan
+from understudy.rng import NoiseSource
+
+__all__ = ["Private", "seal"]
+
+_ROWS = 8192  # rows whose features are held at once
+
+Features = Callable[[Tensor, Tensor], Tensor]
+
+
+class Private:
+    """The slots of one round at a stack of sites."""
+
+    def __init__(self, plan: PrivacyPlan, round: int, source: NoiseSource) -> None:
+        self.plan, self.round, self._source = plan, round, source
+        self.receipts: list[Receipt] = []
+
+    def sum(
+        self, part: str, data: Shards, features: Features, group: Callable[[Tensor], Tensor] | None
+    ) -> Bounded:
+        """Per site, the sum of its rows' features ``[n, d]``, each clipped to its share.
+
+        ``group`` maps labels to the block (first axis of the part) that a row enters. At the
+        site level rows are summed as they are and the whole is clipped.
+        """
+        spec = self.plan.part(part)
+        groups, width = spec.shape if len(spec.shape) == 2 else (1, spec.shape[0])
+        limit = float("inf") if self.plan.unit == "site" else spec.bound / spec.rows
+        cells = _cells(data, features, group, groups)
+        total = clipped_sum(cells, len(data), (groups, width), limit)
+        total = total.reshape(len(data), *spec.shape)
+        if self.plan.unit == "site":
+            return clip(total, spec.bound, spec.blocks)
+        return Bounded(total, spec.bound, self.plan.unit)
+
+    def step(self, part: str, bounded: Bounded) -> Tensor:
+        """Step slot: noise one clipped sum of record gradients, here and now."""
+        spec = self.plan.part(part)
+        _check_bound(spec, bounded, self.plan)
+        noised, receipt = add_noise(
+            bounded, spec.noise, part=part, slot="step", round=self.round, source=self._source
+        )
+        self.receipts.append(receipt)
+        return noised
+
+
+def _cells(
+    data: Shards, features: Features, group: Callable[[Tensor], Tensor] | None, groups: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Feature rows in chunks, with the (site, group) cell each belongs to."""
+    site = torch.repeat_interleave(torch.arange(len(data)), data.counts)
+    offset = torch.arange(len(site)) - (data.counts.cumsum(0) - data.counts)[site]
+    row = data.starts[site] + offset
+    for start in range(0, len(row), _ROWS):
+        rows, sites = row[start : start + _ROWS], site[start : start + _ROWS]
+        labels = data.y[rows]
+        block = group(labels) if group is not None else torch.zeros_like(labels)
+        yield features(data.x[rows], labels), sites * groups + block
+
+
+def _check_bound(spec: Part, bounded: Bounded, plan: PrivacyPlan) -> None:
+    if not isinstance(bounded, Bounded):
+        raise PrivacyError("a Bounded value", type(bounded).__name__, "clip it first")
+    if bounded.sensitivity > spec.bound * (1 + 1e-9) or bounded.unit != plan.unit:
+        raise PrivacyError(
+            f"part {spec.name!r} bounded by {spec.bound:g} per {plan.unit}",
+            f"{bounded.sensitivity:g} per {bounded.unit}",
+            "make the recipe's plan and its clipping agree",
+        )
+
+
+def _bounded(spec: Part, value: Tensor | Bounded, plan: PrivacyPlan) -> Bounded:
+    if isinstance(value, Bounded):
+        _check_bound(spec, value, plan)
+        return value
+    if plan.unit != "site" and plan.trust != "none":
+        raise PrivacyError(
+            f"part {spec.name!r} bounded per {plan.unit}",
+            "a raw update",
+            'form it with private.sum, or protect whole sites (privacy.unit = "site")',
+        )
+    return clip(value, spec.bound, spec.blocks)
+
+
+def seal(
+    plan: PrivacyPlan,
+    update: Mapping[str, Tensor | Bounded],
+    private: Private,
+    source: NoiseSource,
+    noise: Tensor | None = None,
+) -> Sealed:
+    """Turn a stack of updates into what may leave the sites.
+
+    ``noise`` holds each site's own multiplier where it wants more than the plan's.
+    """
+    if set(update) != {part.name for part in plan.parts}:
+        raise PrivacyError(
+            f"an update with parts {[p.name for p in plan.parts]}",
+            f"{sorted(update)}",
+            "fix the recipe",
+        )
+    receipts, values = list(private.receipts), {}
+    for spec in plan.parts:
+        value = update[spec.name]
+        if spec.slot == "step":
+            _check_steps(spec, private)
+            assert isinstance(value, Tensor)
+            values[spec.name] = value
+            continue
+        bounded = _bounded(spec, value, plan)
+        values[spec.name] = bounded.value
+        if spec.slot == "client" and plan.trust != "none":
+            level = spec.noise if noise is None else torch.clamp(noise, min=spec.noise)
+            values[spec.name], receipt = add_noise(
+                bounded, level, part=spec.name, slot="client", round=private.round, source=source
+            )
+            receipts.append(receipt)
+    return Sealed(_kind(plan), private.round, values, tuple(receipts))
+
+
+def _check_steps(spec: Part, private: Private) -> None:
+    done = sum(receipt.part == spec.name for receipt in private.receipts)
+    if done != spec.steps:
+        raise PrivacyError(
+            f"{spec.steps} noised step(s) of {spec.name!r} per round", f"{done}", "fix the recipe"
+        )
+
+
+def _kind(plan: PrivacyPlan) -> Kind:
+    if plan.trust == "none":
+        return "not private"
+    if any(part.slot == "distributed" for part in plan.parts):
+        raise PrivacyError(
+            "a slot with a mechanism", "distributed", "use trust central or local for now"
+        )
+    return "entrusted" if any(part.slot == "server" for part in plan.parts) else "noised"

@@ -1,0 +1,80 @@
+"""All sites in this process, a chunk of the cohort at a time.
+
+Memory stays flat in the number of sites: a chunk is trained, sealed, handed to the
+aggregator and forgotten. With ``wire`` every task and every site's reply goes through the
+byte format, as it would on a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.federation.recipe import Task
+from understudy.federation.site import Sites
+from understudy.privacy.clip import Sealed
+from understudy.runtime.wire import (
+    Envelope,
+    decode_sealed,
+    decode_task,
+    encode_sealed,
+    encode_task,
+)
+
+__all__ = ["InProcess"]
+
+_CHUNK_BYTES = 128 << 20
+_WORKING_COPIES = 8  # parameters, gradients, two moments, memory in and out, update, slack
+
+
+@dataclass
+class InProcess:
+    """The in-process runtime."""
+
+    sites: Sites
+    study: str
+    wire: bool = False
+    chunk: int | None = None
+
+    def exchange(self, task: Task, round: int, cohort: np.ndarray) -> Iterator[Sealed]:
+        """Answers of the cohort, in stacks."""
+        envelope = Envelope(self.study, round)
+        if self.wire:
+            task = decode_task(encode_task(task, envelope), envelope)
+        joined = self.sites.join(cohort)
+        size = self.chunk or self._chunk(task)
+        for start in range(0, len(joined), size):
+            sealed = self.sites.answer(task, round, joined[start : start + size])
+            yield from self._through_wire(sealed, envelope) if self.wire else (sealed,)
+
+    def _chunk(self, task: Task) -> int:
+        """As many sites as keep the working set within bounds."""
+        floats = sum(value.numel() for value in task.arrays.values())
+        floats += sum(int(np.prod(part.shape)) for part in self.sites.recipe.plan.parts)
+        return int(min(max(_CHUNK_BYTES // (4 * _WORKING_COPIES * max(floats, 1)), 1), 1024))
+
+    def _through_wire(self, sealed: Sealed, envelope: Envelope) -> Iterator[Sealed]:
+        for i in range(len(sealed)):
+            parts = {name: value[i : i + 1] for name, value in sealed.parts.items()}
+            single = Sealed(sealed.kind, sealed.round, parts, sealed.receipts)
+            yield decode_sealed(encode_sealed(single, envelope), envelope)
+
+    def count_void(self, cohort: np.ndarray) -> None:
+        """A charged round that never finished counts as joined."""
+        self.sites.join(cohort)
+
+    def save(self) -> dict[str, Tensor]:
+        """Allowances left, and which sites have memory."""
+        return {
+            "allowance": torch.from_numpy(self.sites.allowance),
+            "touched": torch.from_numpy(self.sites.memory.touched),
+        }
+
+    def restore(self, saved: dict[str, Tensor]) -> None:
+        """Inverse of `save`."""
+        self.sites.allowance[:] = saved["allowance"].numpy()
+        self.sites.memory.touched[:] = saved["touched"].numpy()
