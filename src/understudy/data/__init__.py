@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+from understudy.data.bundled import bundled, holdout
+from understudy.data.check import Finding, check
+from understudy.data.draft import draft
 from understudy.data.encode import Block, Encoded, blocks, decode, encode
+from understudy.data.records import Records
 from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
-from understudy.data.table import Records, from_frame, read, write
+from understudy.data.split import split
+from understudy.data.table import from_frame, read, write
 
 __all__ = [
     "Block",
     "Column",
     "Encoded",
+    "Finding",
     "Records",
     "Schema",
     "Shards",
     "blocks",
+    "bundled",
+    "check",
     "decode",
+    "draft",
     "encode",
     "from_frame",
+    "holdout",
     "read",
+    "split",
     "write",
 ]

@@ -86,7 +86,7 @@ def to_array(column: Column, values: np.ndarray, missing: np.ndarray) -> pd.Seri
         return pd.Series(np.where(missing, np.nan, values))
     if column.kind == "categorical":
         codes = np.where(missing, -1, values).astype(np.int64)
-        return pd.Series(pd.Categorical.from_codes(codes, categories=list(column.categories)))
+        return pd.Series(pd.Categorical.from_codes(codes, categories=pd.Index(column.categories)))
     if column.kind == "date":
         days = np.where(missing | ~np.isfinite(values), _clip_infinite(values, low, high), values)
         stamps = np.where(missing, 0, days).astype(np.int64).astype("datetime64[D]")

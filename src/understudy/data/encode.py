@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from understudy.data.arrays import shape_images, shape_series
 from understudy.data.cells import bounds, read_cells, settle, texts, to_array
 from understudy.data.schema import Column, Schema
-from understudy.data.table import Records, check_columns, shape_images, shape_series
+from understudy.data.table import Records, check_columns
 from understudy.errors import DataError
 
 __all__ = ["Block", "Encoded", "blocks", "decode", "encode"]
@@ -198,7 +199,8 @@ def _persons(schema: Schema, records: Records) -> np.ndarray | None:
         values = records.frame[schema.person].to_numpy()
     if values is None or len(values) != len(records):
         raise DataError(f"the person column {schema.person!r}", "none", "add it to the data")
-    codes = pd.factorize(texts(pd.Series(values)))[0]
+    names = texts(pd.Series(values))
+    codes = pd.factorize(names.mask(names.isin(schema.missing_as)))[0]
     if (codes < 0).any():
         raise DataError(
             f"a person in every row ({schema.person!r})",

@@ -1,0 +1,137 @@
+"""``understudy schema``: draft a public schema from a local file, check a file against it."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from understudy.data.check import Finding
+from understudy.data.check import check as check_file
+from understudy.data.draft import draft as draft_file
+from understudy.data.schema import Schema
+from understudy.errors import DataError, OutputError, UnderstudyError
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="schema",
+    help="Describe your data in public terms: draft a schema, check a file against one.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+MARKS = {"ok": "[green]✓[/]", "note": "[yellow]–[/]", "error": "[red]✗[/]"}
+JSON = typer.Option(False, "--json", help="Print JSON, for machines.")
+
+
+@app.command()
+def draft(
+    data: Path = typer.Argument(..., help="CSV, Parquet, npz or a folder of images."),
+    output: Path | None = typer.Option(None, "--output", "-o", help="Write here, not to screen."),
+    label: str | None = typer.Option(None, "--label", help="The column that holds the classes."),
+    name: str | None = typer.Option(None, "--name", help="The schema's name."),
+    force: bool = typer.Option(False, "--force", help="Overwrite the output."),
+    json: bool = JSON,
+) -> None:
+    """Write a first schema for a human to edit, from a local file.
+
+    It looks at your rows: bounds and categories in it are guesses that may give people
+    away. Columns that look like identifiers are left for you to decide.
+
+    Examples:
+
+      understudy schema draft patients.csv -o schema.toml --label diagnosis
+
+      understudy schema draft scans/ -o schema.toml
+    """
+    with _plain_errors(json):
+        if output is not None and output.exists() and not force:
+            raise OutputError("a new file", f"{output} exists", "choose another, or --force")
+        text, warnings = draft_file(data, label, name=name)
+        if output is not None:
+            _save(output, text)
+    if json:
+        print(jsonlib.dumps({"schema": text, "warnings": warnings, "output": _path(output)}))
+        return
+    if output is None:
+        print(text)
+    console = Console(stderr=True)
+    for warning in warnings:
+        console.print(f"[yellow]![/] {escape(warning)}")
+    if output is not None:
+        console.print(f"Wrote {escape(str(output))}. Edit it, then: understudy schema check")
+
+
+@app.command()
+def check(
+    schema: Path = typer.Argument(..., help="The public schema (TOML)."),
+    data: Path = typer.Argument(..., help="CSV, Parquet, npz or a folder of images."),
+    json: bool = JSON,
+) -> None:
+    """Say in plain words whether a file fits the schema.
+
+    Exit code 0 if it fits (public rules such as clamping may apply), 3 if it does not,
+    2 if the schema itself is wrong. The counts describe private rows: keep them.
+
+    Examples:
+
+      understudy schema check schema.toml patients.csv
+
+      understudy schema check schema.toml patients.parquet --json
+    """
+    with _plain_errors(json):
+        findings = check_file(Schema.load(schema), data)
+    fits = all(finding.level != "error" for finding in findings)
+    if json:
+        print(jsonlib.dumps({"ok": fits, "findings": [asdict(f) for f in findings]}))
+    else:
+        _show(findings, fits)
+    raise typer.Exit(0 if fits else DataError.exit_code)
+
+
+def _show(findings: list[Finding], fits: bool) -> None:
+    console = Console()
+    table = Table(show_header=False, box=None, padding=(0, 1))
+    for finding in findings:
+        column = escape(finding.column or "")
+        table.add_row(MARKS[finding.level], f"[bold]{column}[/]", escape(finding.text))
+    console.print(table)
+    console.print(
+        "[green]The file fits the schema.[/]"
+        if fits
+        else "[red]The file does not fit: mend the lines marked ✗.[/]"
+    )
+    console.print("[dim]These counts describe private rows: keep them to yourself.[/]")
+
+
+@contextmanager
+def _plain_errors(json: bool) -> Iterator[None]:
+    """Turn an expected failure into a message and its exit code."""
+    try:
+        yield
+    except UnderstudyError as error:
+        if json:
+            parts = {"expected": error.expected, "found": error.found, "do": error.do}
+            print(jsonlib.dumps({"ok": False, "error": parts}))
+        else:
+            Console(stderr=True).print(f"[red]✗[/] {escape(str(error))}")
+        raise typer.Exit(error.exit_code) from None
+
+
+def _save(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OutputError("a writable file", f"{path}: {error.strerror}", "check it") from None
+
+
+def _path(path: Path | None) -> str | None:
+    return None if path is None else str(path)

@@ -1,0 +1,170 @@
+"""Images and series from npz files, folders of images and MNIST's IDX format."""
+
+from __future__ import annotations
+
+import gzip
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from understudy.data.records import Records, check_size, file_kind, unreadable
+from understudy.data.schema import Schema
+from understudy.errors import DataError
+
+__all__ = ["load_npz", "main_array", "read_arrays", "shape_images", "shape_series"]
+
+IMAGE_FILES = (".png", ".jpg", ".jpeg")
+
+
+def read_arrays(path: Path, schema: Schema) -> Records:
+    """Read images or series by their public schema."""
+    if path.is_dir():
+        if schema.kind != "image":
+            raise DataError("a file of series", "a folder", "save the series as npz")
+        return _read_folder(path, schema)
+    if "-idx" in path.name:
+        return _read_idx(path, schema)
+    return _read_npz(path, schema)
+
+
+def load_npz(path: Path) -> dict[str, np.ndarray]:
+    """All arrays of a file; none if it is empty. Never unpickles."""
+    if path.stat().st_size == 0:
+        return {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            check_size(sum(item.file_size for item in archive.infolist()))
+        with np.load(path, allow_pickle=False) as held:
+            return {key: held[key] for key in held.files}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise unreadable(path, error) from None
+
+
+def main_array(arrays: dict[str, np.ndarray], schema: Schema) -> np.ndarray:
+    """The one array that holds the records; arrays nobody declared are refused."""
+    keys = [key for key in ("X", "images", "series") if key in arrays]
+    extra = set(arrays) - {*keys, "y", *schema.ignore, schema.person}
+    if len(keys) != 1 or extra:
+        raise DataError(
+            "an npz file with X (or images, or series) and y",
+            f"{len(keys)} of them and {len(extra)} other arrays",
+            "rename them, or list the others under ignore in the schema",
+        )
+    return arrays[keys[0]]
+
+
+def _read_npz(path: Path, schema: Schema) -> Records:
+    if file_kind(path) != "npz":
+        raise DataError(f"{schema.kind} data as npz", path.name, "save it with numpy.savez")
+    arrays = load_npz(path)
+    person = arrays.get(schema.person) if schema.person else None
+    if not arrays:
+        return _arrays_of(schema, np.zeros((0, *schema.shape), np.uint8), np.zeros(0, int))
+    held = main_array(arrays, schema)
+    return _arrays_of(schema, held, arrays.get("y"), person)
+
+
+def _arrays_of(
+    schema: Schema, held: np.ndarray, labels: np.ndarray | None, person: np.ndarray | None = None
+) -> Records:
+    labels = None if schema.classes == ("all",) else labels
+    if schema.kind == "image":
+        return Records(images=shape_images(schema, held), labels=labels, person=person)
+    return Records(series=shape_series(schema, held), labels=labels, person=person)
+
+
+def shape_images(schema: Schema, images: np.ndarray | None) -> np.ndarray:
+    """Images as bytes [n, *shape]; whole numbers outside 0–255 are clamped."""
+    if images is None or images.dtype.kind not in "iu":
+        raise DataError(
+            "images as whole numbers 0 to 255",
+            "none" if images is None else str(images.dtype),
+            "save them as uint8",
+        )
+    images = _shaped(schema, images)
+    return images if images.dtype == np.uint8 else np.clip(images, 0, 255).astype(np.uint8)
+
+
+def shape_series(schema: Schema, series: np.ndarray | None) -> np.ndarray:
+    """Series as doubles [n, L, ch], none missing."""
+    if series is None or series.dtype.kind not in "iuf":
+        raise DataError(
+            "series as numbers", "none" if series is None else str(series.dtype), "convert them"
+        )
+    series = _shaped(schema, series).astype(np.float64)
+    missing = int(np.isnan(series).any(axis=(1, 2)).sum())
+    if missing:
+        raise DataError("no missing values in series", f"{missing} series with some", "fill them")
+    return series
+
+
+def _shaped(schema: Schema, held: np.ndarray) -> np.ndarray:
+    """Allow for a left-out or an extra last axis of one."""
+    shape = (len(held), *schema.shape) if held.ndim else ()
+    squeezed = tuple(s for i, s in enumerate(shape) if i < 2 or s != 1)
+    if tuple(s for i, s in enumerate(held.shape) if i < 2 or s != 1) != squeezed:
+        raise DataError(
+            f"{schema.kind} records of shape {list(schema.shape)}",
+            f"{list(held.shape[1:])}",
+            "correct the data or the schema's shape",
+        )
+    return held.reshape(shape)
+
+
+def _read_folder(path: Path, schema: Schema) -> Records:
+    """Images in one sub-folder per class (or directly, without classes)."""
+    single = schema.classes == ("all",)
+    found = {p.name for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")}
+    if not single and found - set(schema.classes):
+        raise DataError(
+            "sub-folders named after the public classes",
+            f"{len(found - set(schema.classes))} others",
+            "rename or move them",
+        )
+    folders = [path] if single else [path / name for name in schema.classes]
+    files = [sorted(_images_in(folder)) for folder in folders]
+    loaded = [_read_image(f, schema) for group in files for f in group]
+    images = np.stack(loaded) if loaded else np.zeros((0, *schema.shape), np.uint8)
+    labels = np.repeat(np.array(schema.classes), [len(group) for group in files])
+    return _arrays_of(schema, images, labels)
+
+
+def _images_in(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return [p for p in folder.iterdir() if p.suffix.lower() in IMAGE_FILES]
+
+
+def _read_image(path: Path, schema: Schema) -> np.ndarray:
+    from PIL import Image
+
+    colour = "RGB" if schema.shape[2:] == (3,) else "L"
+    try:
+        with Image.open(path) as image:
+            if (image.height, image.width) != schema.shape[:2]:
+                raise DataError(
+                    f"images of {schema.shape[0]} x {schema.shape[1]}",
+                    "another size",
+                    "resize them",
+                )
+            return np.asarray(image.convert(colour)).reshape(schema.shape)
+    except (OSError, ValueError, Image.DecompressionBombError):
+        raise DataError("PNG or JPEG images", "a file that is not", "remove it") from None
+
+
+def _read_idx(path: Path, schema: Schema) -> Records:
+    """MNIST's own format: images and, beside them, labels."""
+    labels = path.with_name(path.name.replace("images-idx3", "labels-idx1"))
+    found = _idx(labels) if labels != path and labels.exists() else None
+    return _arrays_of(schema, _idx(path), found)
+
+
+def _idx(path: Path) -> np.ndarray:
+    try:
+        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        axes = raw[3] if raw[:3] == b"\0\0\x08" else 0
+        shape = tuple(np.frombuffer(raw, ">u4", axes, 4).astype(int))
+        return np.frombuffer(raw, np.uint8, offset=4 + 4 * axes).reshape(shape)
+    except (OSError, EOFError, ValueError, IndexError) as error:
+        raise unreadable(path, error) from None

@@ -1,0 +1,118 @@
+"""Whether a local file fits the public schema, in plain words.
+
+The findings count private rows. They are for the person who holds the file, and no
+part of any release.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from understudy.data.cells import RULES, bounds, read_cells
+from understudy.data.encode import encode
+from understudy.data.schema import Column, Schema
+from understudy.data.table import Records, from_frame, read, read_frame
+from understudy.errors import DataError
+
+__all__ = ["Finding", "check"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the answer. ``level``: ok, note (handled by a public rule) or error."""
+
+    level: str
+    text: str
+    column: str | None = None
+    rows: int = 0
+
+
+def check(schema: Schema, path: str | Path) -> list[Finding]:
+    """Read a file by the schema and say what was found, errors last."""
+    path = Path(path)
+    try:
+        if schema.kind != "table" or not path.is_file():
+            return _check_arrays(schema, read(path, schema))
+        return _check_table(schema, read_frame(path, schema))
+    except DataError as error:
+        return [Finding("error", str(error))]
+
+
+def _check_table(schema: Schema, frame: pd.DataFrame) -> list[Finding]:
+    frame = frame.set_axis([str(c).strip() for c in frame.columns], axis=1)
+    found = [
+        finding
+        for column in schema.columns
+        for finding in _check_column(schema, column, frame[column.name])
+    ]
+    errors = [f for f in found if f.level == "error"]
+    touched = {f.column for f in found}
+    clean = sum(column.name not in touched for column in schema.columns)
+    ok = Finding("ok", f"{clean} of {len(schema.columns)} columns fit as they are")
+    notes = [f for f in found if f.level == "note"]
+    if not errors:
+        notes += _check_rows(schema, from_frame(frame, schema))
+    return [_count(schema, len(frame)), ok, *notes, *errors]
+
+
+def _check_column(schema: Schema, column: Column, cells: pd.Series) -> list[Finding]:
+    read = read_cells(column, cells, schema.missing_as)
+    wrong, missing = int(read.wrong.sum()), int(read.missing.sum())
+    found = []
+    if wrong and column.other is not None:
+        text = f"{wrong} unknown categories become {column.other!r}"
+        found.append(Finding("note", text, column.name, wrong))
+    elif wrong:
+        text = f"{wrong} cells are not {RULES[column.kind]}"
+        if column.kind == "categorical":
+            text += "; name one of them as other, or correct the rows"
+        found.append(Finding("error", text, column.name, wrong))
+    if missing:
+        text = f"{missing} cells are missing"
+        fine = "note" if column.missing else "error"
+        text += "" if column.missing else "; fill them, or set missing = true"
+        found.append(Finding(fine, text, column.name, missing))
+    if column.low is not None:
+        found += _clamped(column, read.values)
+    return found
+
+
+def _clamped(column: Column, values: np.ndarray) -> list[Finding]:
+    low, high = bounds(column)
+    outside = int(((values < low) | (values > high)).sum())
+    text = f"{outside} values outside {column.low} to {column.high} are clamped"
+    return [Finding("note", text, column.name, outside)] if outside else []
+
+
+def _check_arrays(schema: Schema, records: Records) -> list[Finding]:
+    found = []
+    for i, column in enumerate(schema.columns if records.series is not None else ()):
+        found += _clamped(column, np.asarray(records.series)[:, :, i])
+    return [_count(schema, len(records)), *found, *_check_rows(schema, records)]
+
+
+def _check_rows(schema: Schema, records: Records) -> list[Finding]:
+    """What only whole rows show: classes, persons, and that they can be encoded."""
+    encoded = encode(schema, records)
+    found = []
+    seen = len(np.unique(encoded.y))
+    if len(encoded) and seen < schema.n_classes:
+        found.append(Finding("note", f"{seen} of {schema.n_classes} classes occur", schema.label))
+    capped = len(records) - len(encoded)
+    if capped:
+        text = f"{capped} rows beyond {schema.rows_per_person} per person are left out"
+        found.append(Finding("note", text, schema.person, capped))
+    return found
+
+
+def _count(schema: Schema, rows: int) -> Finding:
+    if rows == 0:
+        return Finding("note", "no rows: the site can take part and contributes nothing")
+    if rows > schema.records:
+        text = f"{rows} rows, more than the {schema.records} records declared for all sites"
+        return Finding("note", text, rows=rows)
+    return Finding("ok", f"{rows} rows", rows=rows)

@@ -1,0 +1,262 @@
+"""A first schema for a human to edit, guessed from a local file.
+
+The draft looks at private rows, so everything in it is a guess until a person has
+replaced it by public knowledge: each one is marked, bounds are rounded outwards, and
+columns that look like identifiers are left "unclassified", which `Schema.load` refuses.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from understudy.data.arrays import IMAGE_FILES, load_npz
+from understudy.data.cells import TRUTHS, read_cells, texts
+from understudy.data.schema import MISSING_AS, Column
+from understudy.data.schema_toml import toml_key, toml_value
+from understudy.data.table import read_frame
+from understudy.errors import DataError
+
+__all__ = ["draft"]
+
+IDENTIFIER = re.compile(
+    r"(^|[^a-z])(id|ids|uuid|guid|key|name|names|firstname|lastname|surname|forename|username|"
+    r"e?mail|phone|tel|mobile|fax|ssn|nhs|mrn|iban|passport|licen[cs]e|address|street|zip|"
+    r"zipcode|postcode|ip|url|dob|birth|birthday|birthdate|patient|person|user|customer|ticket)"
+    r"($|[^a-z])"
+)
+MANY = 20
+"""So many distinct values before a column can be an identifier by its values."""
+MAX_LISTED = 200
+"""More categories than this are for a human to group."""
+RARE = 10
+FAR = 10**12
+
+HEADER = """\
+# A DRAFT, made by looking at rows that may be private. Nothing here is public knowledge yet.
+# For every line marked "guess": replace it by what is known without these rows, or make
+# sure that it gives nobody away. Then delete the remark. See also: understudy schema check
+"""
+
+
+def draft(
+    path: str | Path, label: str | None = None, *, name: str | None = None
+) -> tuple[str, list[str]]:
+    """Guess a schema: (TOML text, warnings in plain words)."""
+    path = Path(path)
+    if not path.exists():
+        raise DataError("a data file", f"nothing at {path}", "check the path")
+    name = name or re.split(r"\.(csv|parquet|pq|npz)", path.name)[0]
+    if path.is_dir():
+        return _draft_folder(path, name)
+    if path.suffix == ".npz":
+        return _draft_arrays(load_npz(path), name)
+    return _draft_table(read_frame(path), label, name)
+
+
+def _draft_table(frame: pd.DataFrame, label: str | None, name: str) -> tuple[str, list[str]]:
+    names = [str(column).strip() for column in frame.columns]
+    _check_header(names, len(frame), label)
+    guesses = [_guess(column, frame.iloc[:, i], column == label) for i, column in enumerate(names)]
+    lines = _head("table", name, len(frame))
+    if label is not None:
+        lines.append(f"label = {toml_value(label)}")
+    for column, (entry, remarks) in zip(names, guesses, strict=True):
+        lines += ["", f"[columns.{toml_key(column)}]"]
+        lines += [f"# {remark}" for remark in remarks]
+        lines += [f"{key} = {toml_value(value)}" for key, value in entry.items()]
+    return HEADER + "\n".join(lines) + "\n", _warnings(names, guesses)
+
+
+Guess = tuple[dict[str, object], list[str]]
+
+
+def _guess(name: str, cells: pd.Series, is_label: bool) -> Guess:
+    """Entries and remarks for one column."""
+    known, missing = _known(cells)
+    reason = None if is_label else _identifies(name, known)
+    if reason:
+        return {"kind": "unclassified"}, [_decide(reason)]
+    entry, remarks = _by_values(known, is_label)
+    if missing and not is_label and entry["kind"] != "unclassified":
+        entry["missing"] = True
+        remarks.append("guess: some cells are empty")
+    return entry, remarks
+
+
+def _by_values(known: pd.Series, is_label: bool) -> Guess:
+    distinct = known.unique()
+    if not len(distinct):
+        return {"kind": "unclassified"}, [_decide("it holds no values")]
+    if not is_label and {text.lower() for text in distinct} <= set(TRUTHS):
+        return {"kind": "boolean"}, ["guess: only yes/no values seen"]
+    if not is_label:
+        for kind in ("integer", "numeric", "date"):
+            values = _values(known, kind)
+            if values is not None:
+                return _bounded(kind, values)
+    if len(distinct) > MAX_LISTED:
+        reason = f"it has more than {MAX_LISTED} different texts: group them, or leave it out"
+        return {"kind": "unclassified"}, [_decide(reason)]
+    counts = known.value_counts()
+    entry: dict[str, object] = {"kind": "categorical", "categories": sorted(distinct)}
+    remarks = ["guess: the categories seen; add those that are possible"]
+    if (counts < RARE).any():
+        remarks.append(f"rare ones (fewer than {RARE} rows) may point at people: merge them")
+    return entry, remarks
+
+
+def _bounded(kind: str, values: np.ndarray) -> Guess:
+    low, high = outwards(float(values.min()), float(values.max()))
+    remarks = ["guess: bounds from the rows, rounded outwards"]
+    if kind == "date":
+        first, last = (np.datetime64(int(v), "D").astype(object) for v in (low, high))
+        return {"kind": kind, "low": first, "high": last}, remarks
+    if kind == "integer":
+        if len(np.unique(values)) <= RARE:
+            remarks.append("few different values: is it rather a category?")
+        return {"kind": kind, "low": int(low), "high": int(high)}, remarks
+    entry: dict[str, object] = {"kind": kind, "low": low, "high": high}
+    places = next((d for d in range(7) if np.allclose(values, values.round(d), 0, 1e-12)), None)
+    return entry | ({} if places is None else {"decimals": places}), remarks
+
+
+def outwards(low: float, high: float) -> tuple[float, float]:
+    """Round bounds outwards to one digit of their span, never on the extremes (but for zero)."""
+    span = (high - low) or abs(high) or 1.0
+    power = math.floor(math.log10(span))
+    step = 10.0**power
+    down = 0.0 if low == 0 else (math.ceil(low / step) - 1) * step
+    up = 0.0 if high == 0 else (math.floor(high / step) + 1) * step
+    down, up = (0.0 if low >= 0 > down else down), (0.0 if high <= 0 < up else up)
+    if down == up:
+        up = down + step
+    return round(down, -power), round(up, -power)
+
+
+def _known(cells: pd.Series) -> tuple[pd.Series, int]:
+    """The texts that are there, and how many cells are missing."""
+    text = texts(cells)
+    missing = cells.isna() | text.isin(MISSING_AS)
+    return text[~missing].astype(object), int(missing.sum())
+
+
+def _values(known: pd.Series, kind: str) -> np.ndarray | None:
+    """The cells as numbers if all of them can be read as this kind, and are finite."""
+    low, high = ("1900-01-01", "2100-01-01") if kind == "date" else (-1, 1)
+    cells = read_cells(Column("draft", kind, low, high), known, ())  # type: ignore[arg-type]
+    fits = not cells.wrong.any() and np.isfinite(cells.values).all()
+    return cells.values if fits and np.abs(cells.values).max() < FAR else None
+
+
+def _identifies(name: str, known: pd.Series) -> str | None:
+    """Why a column looks as if it could name a person, if it does."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower()
+    if IDENTIFIER.search(words):
+        return "its name suggests an identifier or personal data"
+    if len(known) < MANY:
+        return None
+    distinct = known.nunique()
+    if _values(known, "integer") is not None or _values(known, "numeric") is None:
+        if distinct == len(known) and _values(known, "date") is None:
+            return "every row has another value, as in an identifier"
+    if distinct > len(known) / 2 and _values(known, "numeric") is None:
+        if _values(known, "date") is None:
+            return "most rows have another text, as in names or free text"
+    return None
+
+
+def _decide(reason: str) -> str:
+    return f'DECIDE: {reason}. Give it a kind, or kind = "ignore", or name it as person'
+
+
+def _head(kind: str, name: str, rows: int) -> list[str]:
+    scale = 10 ** max(0, len(str(max(rows, 1))) - 2)
+    return [
+        f"kind = {toml_value(kind)}",
+        f"name = {toml_value(name)}",
+        f"records = {max(1, -(-rows // scale) * scale)}"
+        "  # guess: this file's rows, rounded up. Declare all sites' together",
+    ]
+
+
+def _warnings(names: Sequence[str], guesses: Sequence[Guess]) -> list[str]:
+    kinds = [str(entry["kind"]) for entry, _ in guesses]
+    bounded = sum(kind in ("numeric", "integer", "date") for kind in kinds)
+    listed = kinds.count("categorical")
+    open_ones = [n for n, kind in zip(names, kinds, strict=True) if kind == "unclassified"]
+    found = ["The draft was made from the rows: read and edit it before anyone else sees it."]
+    if bounded:
+        found.append(
+            f"Bounds of {bounded} columns come from the rows: extremes can belong to one person."
+        )
+    if listed:
+        found.append(
+            f"Categories of {listed} columns come from the rows: a rare one can give a person away."
+        )
+    found.append("The number of records was taken from this file and rounded up.")
+    if open_ones:
+        found.append(
+            f"Needs your decision before the schema can be used: {', '.join(open_ones)} "
+            "(look like identifiers, personal data or free text)."
+        )
+    return found
+
+
+def _check_header(names: list[str], rows: int, label: str | None) -> None:
+    if not names or not rows:
+        raise DataError("rows to draft from", "none", "use a site's file that has rows")
+    if any(re.fullmatch(r"[-+.\d][-+.\deE]*", name) or not name for name in names):
+        raise DataError("a header line with column names", "values", "add the header line")
+    if label is not None and label not in names:
+        raise DataError("the label among the columns", repr(label), "check its name")
+
+
+def _draft_arrays(arrays: dict[str, np.ndarray], name: str) -> tuple[str, list[str]]:
+    """Images (bytes), series [n, L, ch] or a table [n, F] from an npz file."""
+    held = next((arrays[k] for k in ("X", "images", "series") if k in arrays), None)
+    if held is None or held.ndim < 2 or not len(held):
+        raise DataError("an npz file with X, images or series", "none", "name the array X")
+    if held.ndim == 2:
+        frame = pd.DataFrame(held, columns=[f"x{i + 1}" for i in range(held.shape[1])])
+        if "y" in arrays:
+            frame["y"] = arrays["y"]
+        return _draft_table(frame, "y" if "y" in arrays else None, name)
+    image = "images" in arrays or ("series" not in arrays and held.dtype == np.uint8)
+    lines = [*_head("image" if image else "series", name, len(held))]
+    lines.append(f"shape = {toml_value(held.shape[1:])}")
+    if "y" in arrays:
+        classes = sorted(np.unique(arrays["y"]).tolist())
+        lines.append(f"classes = {toml_value([str(c) for c in classes])}  # guess: those seen")
+    extra = sorted(set(arrays) - {"X", "images", "series", "y"})
+    if extra:
+        lines.append(f"ignore = {toml_value(extra)}  # guess: one of them may be the person")
+    for i in range(0 if image else held.shape[2]):
+        entry, remarks = _bounded("numeric", held[:, :, i].astype(np.float64).ravel())
+        lines += ["", f"[columns.channel{i + 1}]", *(f"# {remark}" for remark in remarks)]
+        lines += [f"{key} = {toml_value(value)}" for key, value in entry.items()]
+    return HEADER + "\n".join(lines) + "\n", _warnings([], []) + (
+        [] if image else ["Bounds of the channels come from the series."]
+    )
+
+
+def _draft_folder(path: Path, name: str) -> tuple[str, list[str]]:
+    """Images in one sub-folder per class."""
+    from PIL import Image
+
+    folders = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
+    files = [p for p in path.rglob("*") if p.suffix.lower() in IMAGE_FILES]
+    if not files:
+        raise DataError("a folder of PNG or JPEG images", "none", "check the path")
+    with Image.open(files[0]) as image:
+        shape = [image.height, image.width, *([] if image.mode in ("L", "1", "I;16") else [3])]
+    lines = [*_head("image", name, len(files)), f"shape = {toml_value(shape)}"]
+    if folders:
+        classes = [folder.name for folder in folders]
+        lines.append(f"classes = {toml_value(classes)}  # guess: the sub-folders")
+    return HEADER + "\n".join(lines) + "\n", _warnings([], [])

@@ -1,0 +1,66 @@
+"""Records as users meet them, and the checks every reader shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from understudy.errors import DataError
+
+__all__ = ["Records", "check_size", "file_kind", "unreadable"]
+
+MAX_FILE = 16 * 2**30
+SUFFIXES = {"csv": (".csv",), "parquet": (".parquet", ".pq"), "npz": (".npz",)}
+
+
+@dataclass(frozen=True)
+class Records:
+    """Rows as users meet them: one of a frame, images (bytes [n, H, W(, C)]) or series [n, L, ch].
+
+    ``labels`` and ``person`` [n] go with images and series (a table's label is a column).
+    """
+
+    frame: pd.DataFrame | None = None
+    images: np.ndarray | None = None
+    series: np.ndarray | None = None
+    labels: np.ndarray | None = None
+    person: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        held = [h for h in (self.frame, self.images, self.series) if h is not None]
+        return len(held[0]) if held else 0
+
+    def take(self, rows: np.ndarray) -> Records:
+        """Some of the records, in the given order."""
+        cut = {
+            name: None if held is None else held[rows]
+            for name in ("images", "series", "labels", "person")
+            for held in [getattr(self, name)]
+        }
+        frame = None if self.frame is None else self.frame.iloc[rows].reset_index(drop=True)
+        return Records(frame=frame, **cut)
+
+
+def file_kind(path: Path) -> str:
+    """csv, parquet or npz, by the file's name."""
+    name = path.name.lower().removesuffix(".gz")
+    for kind, suffixes in SUFFIXES.items():
+        if name.endswith(suffixes):
+            return kind
+    raise DataError(".csv, .csv.gz, .parquet or .npz", path.name, "convert or rename it")
+
+
+def check_size(size: int) -> None:
+    """Refuse, before reading, what would not fit in memory."""
+    if size > MAX_FILE:
+        raise DataError(
+            f"at most {MAX_FILE / 2**30:.0f} GiB", f"{size / 2**30:.1f} GiB", "split the file"
+        )
+
+
+def unreadable(path: Path, error: Exception) -> DataError:
+    """The error for a damaged file: its kind, never its contents."""
+    return DataError("a readable data file", f"{path.name}: {type(error).__name__}", "re-export it")
