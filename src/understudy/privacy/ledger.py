@@ -124,23 +124,35 @@ class Ledger:
         """Spend, before the noise of these receipts is drawn."""
         self.append("charge", {"receipts": [asdict(r) for r in receipts]})
 
-    def reserve(self, run: str, events: tuple[Event, ...], delta: float, cap: float) -> None:
-        """Spend a whole run's promise at a site, once per run id, or refuse before round one."""
-        reserved = [e["body"] for e in self.entries if e["kind"] == "reserve"]
-        if any(body["run"] == run for body in reserved):
-            return
-        past = [
-            Event(tuple(e["noise"]), e["rate"], e["count"]) for b in reserved for e in b["events"]
+    def _reserved(self, run: str) -> bool:
+        return any(e["kind"] == "reserve" and e["body"]["run"] == run for e in self.entries)
+
+    def spent(self) -> list[Event]:
+        """The events of every run reserved so far."""
+        bodies = [e["body"] for e in self.entries if e["kind"] == "reserve"]
+        return [
+            Event(tuple(e["noise"]), e["rate"], e["count"]) for b in bodies for e in b["events"]
         ]
+
+    def check(self, run: str, events: tuple[Event, ...], delta: float, cap: float) -> None:
+        """Refuse a run that does not fit under the cap together with all earlier ones."""
+        if self._reserved(run):
+            return
+        past = self.spent()
         total = cost([*past, *events], delta).epsilon
         if not total <= cap:
-            spent = cost(past, delta).epsilon if past else 0.0
+            before = cost(past, delta).epsilon if past else 0.0
             raise BudgetError(
                 f"a run that fits this site's cap ε={cap:g}",
-                f"{spent:.3g} spent already, {total:.3g} with this run",
+                f"{before:.3g} spent already, {total:.3g} with this run",
                 "ask for a smaller ε, or let the data owner raise the cap",
             )
-        self.append("reserve", {"run": run, "delta": delta, "events": [asdict(e) for e in events]})
+
+    def reserve(self, run: str, events: tuple[Event, ...], delta: float) -> None:
+        """Spend a whole run's promise at a site, once per run id. `check` it first."""
+        if not self._reserved(run):
+            body = {"run": run, "delta": delta, "events": [asdict(e) for e in events]}
+            self.append("reserve", body)
 
     def close(self) -> None:
         """Release the lock."""

@@ -1,0 +1,33 @@
+"""The systems, one file each. The list is a literal table: nothing is found by scanning."""
+
+from __future__ import annotations
+
+from understudy.errors import StudyError
+from understudy.federation.recipe import Recipe, RecipeInfo
+from understudy.recipes.central import CentralVAE, LocalOnly
+from understudy.recipes.fedmoments import FedMoments
+from understudy.recipes.fedvae import FedVAE
+from understudy.study import Study
+
+__all__ = ["RECIPES", "build", "infos"]
+
+RECIPES = {
+    "fedvae": FedVAE,
+    "fedmoments": FedMoments,
+    "central": CentralVAE,
+    "local": LocalOnly,
+}
+
+
+def infos() -> dict[str, RecipeInfo]:
+    """What each recipe is, by name."""
+    return {name: recipe.info for name, recipe in RECIPES.items()}
+
+
+def build(study: Study) -> Recipe:
+    """The recipe a study asks for, with its plan solved and checked."""
+    if study.recipe not in RECIPES:
+        raise StudyError(
+            f"a recipe of {sorted(RECIPES)}", repr(study.recipe), "see understudy recipes"
+        )
+    return RECIPES[study.recipe].build(study)

@@ -1,0 +1,296 @@
+"""The release: a folder (or a zip) that anyone can use and verify.
+
+``release.json`` is the manifest: the plan, hashes of every other file, of the study and
+of the schema. Beside it lie the generator (safetensors), the public schema, the claims,
+the ledger, a card and a sample. Scores against real rows are never in it. Files are read
+by name from a fixed list, with size limits, so that no path can escape and nothing is
+executed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import io
+import json
+import math
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+
+from understudy.data.encode import decode
+from understudy.data.schema import Schema
+from understudy.data.table import Records, write
+from understudy.errors import OutputError, ReleaseError
+from understudy.privacy.claim import Claim, claims
+from understudy.privacy.plan import PrivacyPlan
+from understudy.release.card import write_card
+from understudy.release.generator import Generator, labels_for
+from understudy.rng import Streams
+
+__all__ = ["Release", "read_files"]
+
+FORMAT = 1
+MANIFEST = "release.json"
+FILES = (
+    "generator.safetensors",
+    "schema.toml",
+    "claims.json",
+    "ledger.jsonl",
+    "card.md",
+    "sample.parquet",
+    "sample.npz",
+)
+MAX_FILE = 4 << 30
+BATCH = 16_384
+
+
+def _versions() -> dict[str, str]:
+    return {name: importlib.metadata.version(name) for name in ("understudy", "dp-accounting")}
+
+
+@dataclass(frozen=True)
+class Release:
+    """A generator, what it promises, and the proof of it."""
+
+    name: str
+    recipe: str
+    study: str
+    schema: Schema
+    plan: PrivacyPlan
+    generator: Generator
+    ledger: str
+    source: str
+    rows: int = 1000
+    path: Path | None = None
+    versions: dict[str, str] = field(default_factory=_versions)
+
+    @cached_property
+    def claims(self) -> tuple[Claim, ...]:
+        """Computed from the plan's promise, never stored numbers."""
+        return claims(self.plan, self.source)
+
+    def sample(self, n: int, label: str | None = None, seed: int | None = None) -> Records:
+        """``n`` synthetic records, all of one class if ``label`` is given."""
+        rng = Streams.from_seed(seed).child("sample")
+        labels = labels_for(_count(n), self.schema, self.generator.balance, label, rng=rng)
+        return decode(self.schema, self.generator.sample(labels, rng=rng).numpy(), labels)
+
+    def batches(
+        self, n: int, label: str | None = None, seed: int | None = None
+    ) -> Iterator[Records]:
+        """The same in batches, for any ``n``."""
+        root = Streams.from_seed(seed).child("stream")
+        for start in range(0, _count(n), BATCH):
+            rng = root.child("batch", start)
+            size = min(BATCH, n - start)
+            labels = labels_for(size, self.schema, self.generator.balance, label, rng=rng)
+            yield decode(self.schema, self.generator.sample(labels, rng=rng).numpy(), labels)
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """What ``release.json`` says, without the hashes of files."""
+        return {
+            "format": FORMAT,
+            "name": self.name,
+            "recipe": self.recipe,
+            "study": self.study,
+            "schema": self.schema.hash,
+            "source": self.source,
+            "plan": self.plan.to_dict(),
+            "generator": {
+                "kind": self.generator.kind,
+                "config": self.generator.config,
+                "balance": list(self.generator.balance),
+            },
+            "versions": self.versions,
+        }
+
+    def files(self) -> dict[str, bytes]:
+        """Every file of the release, by name."""
+        tensors = {name: value.contiguous() for name, value in self.generator.arrays.items()}
+        said = [claim.to_dict() for claim in self.claims]
+        seed = 0 if self.source == "simulation" else None
+        name, sample = _sample_file(self.sample(self.rows, seed=seed))
+        found = {
+            "generator.safetensors": safetensors.torch.save(tensors),
+            "schema.toml": self.schema.to_toml().encode(),
+            "claims.json": (json.dumps(said, indent=2, ensure_ascii=False) + "\n").encode(),
+            "ledger.jsonl": self.ledger.encode(),
+            "card.md": write_card(self.manifest, self.schema, self.claims).encode(),
+            name: sample,
+        }
+        hashes = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(found.items())}
+        manifest = json.dumps({**self.manifest, "files": hashes}, indent=2, ensure_ascii=False)
+        return {**found, MANIFEST: (manifest + "\n").encode()}
+
+    def save(self, path: str | Path) -> Path:
+        """Write the folder (or ``.zip``) in one move; an existing one is never touched."""
+        path = Path(path)
+        refuse_existing(path)
+        found = self.files()
+        try:
+            _save_zip(found, path) if path.suffix == ".zip" else _save_folder(found, path)
+        except OSError as error:
+            raise OutputError(
+                f"room to write {path.name}", str(error.strerror), "free space and save again"
+            ) from error
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> Release:
+        """Read a release; every file is checked against the manifest."""
+        files = read_files(Path(path))
+        manifest = json.loads(files[MANIFEST])
+        try:
+            return cls._from(manifest, files, Path(path))
+        except (KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
+            raise ReleaseError(
+                "a complete release", "missing or malformed fields", "fetch the release again"
+            ) from error
+
+    @classmethod
+    def _from(cls, manifest: dict[str, Any], files: dict[str, bytes], path: Path) -> Release:
+        described = manifest["generator"]
+        return cls(
+            name=manifest["name"],
+            recipe=manifest["recipe"],
+            study=manifest["study"],
+            schema=Schema.parse(files["schema.toml"].decode()),
+            plan=PrivacyPlan.from_dict(manifest["plan"]),
+            generator=Generator(
+                described["kind"],
+                safetensors.torch.load(files["generator.safetensors"]),
+                described["config"],
+                tuple(described["balance"]),
+            ),
+            ledger=files["ledger.jsonl"].decode(),
+            source=manifest["source"],
+            path=path,
+            versions=manifest["versions"],
+        )
+
+
+def refuse_existing(path: Path) -> None:
+    """Nothing is ever overwritten."""
+    if path.exists():
+        raise OutputError(
+            f"a new path for {path.name}", "something is there", "choose another --out"
+        )
+    if not path.absolute().parent.is_dir():
+        raise OutputError(
+            "an existing parent folder", "none", f"create the folder that {path} is in"
+        )
+
+
+def _count(n: int) -> int:
+    if n < 0 or not math.isfinite(n):
+        raise ReleaseError("a number of rows of 0 or more", str(n), "ask for -n 1000, say")
+    return n
+
+
+def _sample_file(records: Records) -> tuple[str, bytes]:
+    name = "sample.parquet" if records.frame is not None else "sample.npz"
+    with tempfile.TemporaryDirectory() as folder:
+        write(records, Path(folder) / name)
+        return name, (Path(folder) / name).read_bytes()
+
+
+def _save_folder(files: dict[str, bytes], path: Path) -> None:
+    partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.absolute().parent))
+    try:
+        for name, data in files.items():
+            (partial / name).write_bytes(data)
+        partial.chmod(0o755)
+        os.rename(partial, path)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def _save_zip(files: dict[str, bytes], path: Path) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+    partial = path.with_name(f".{path.name}.new")
+    partial.write_bytes(buffer.getvalue())
+    os.replace(partial, path)
+
+
+def read_files(path: Path) -> dict[str, bytes]:
+    """All files of a release, each matched against its hash in the manifest."""
+    read = _zip_reader(path) if path.suffix == ".zip" else _folder_reader(path)
+    manifest = _manifest(read(MANIFEST))
+    found = {MANIFEST: json.dumps(manifest).encode()}
+    for name, digest in manifest["files"].items():
+        if name not in FILES:
+            raise ReleaseError(
+                f"files of {list(FILES)}", "another name", "do not trust this release"
+            )
+        found[name] = read(name)
+        if hashlib.sha256(found[name]).hexdigest() != digest:
+            raise ReleaseError(
+                f"{name} as the manifest names it",
+                "other content",
+                "it was changed; fetch it again",
+            )
+    return found
+
+
+def _manifest(data: bytes) -> dict[str, Any]:
+    try:
+        manifest = json.loads(data)
+        version, files = manifest["format"], manifest["files"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ReleaseError("a readable release.json", "a damaged one", "fetch it again") from error
+    if version != FORMAT:
+        raise ReleaseError(
+            f"release format {FORMAT}", f"{version}", "use the Understudy that made it"
+        )
+    if not isinstance(files, dict) or not {"generator.safetensors", "ledger.jsonl"} <= set(files):
+        raise ReleaseError("a manifest that lists all files", "some missing", "fetch it again")
+    return dict(manifest)
+
+
+def _folder_reader(path: Path) -> Any:
+    def read(name: str) -> bytes:
+        file = path / name
+        if not file.is_file() or file.is_symlink():
+            raise ReleaseError(
+                f"{name} in {path.name}", "no such file", "check the path; fetch it again"
+            )
+        if file.stat().st_size > MAX_FILE:
+            raise ReleaseError(
+                f"{name} below {MAX_FILE >> 30} GiB", "a larger one", "do not trust it"
+            )
+        return file.read_bytes()
+
+    return read
+
+
+def _zip_reader(path: Path) -> Any:
+    def read(name: str) -> bytes:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                info = archive.getinfo(name)
+                if info.file_size > MAX_FILE or info.file_size > 1000 * max(
+                    info.compress_size, 1024
+                ):
+                    raise ReleaseError(f"{name} of sane size", "a zip bomb", "do not trust it")
+                return archive.read(info)
+        except (OSError, KeyError, zipfile.BadZipFile) as error:
+            raise ReleaseError(
+                f"{name} in {path.name}", "none", "check the path; fetch again"
+            ) from error
+
+    return read

@@ -1,0 +1,281 @@
+"""The whole way in one process: rows in, a verified release out.
+
+`run` simulates all sites here. While it runs, everything it must remember lies in a
+private folder beside the output (``OUT.partial``): ledger, checkpoints, the sites' memory.
+The output folder appears in one move at the end, complete, or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from understudy.data.bundled import bundled
+from understudy.data.encode import Encoded, encode
+from understudy.data.shards import Shards
+from understudy.data.split import split
+from understudy.data.table import Records, read
+from understudy.errors import BudgetError, DataError, OutputError, StudyError
+from understudy.federation.checkpoint import Checkpoint, write_atomic
+from understudy.federation.engine import Engine
+from understudy.federation.memory import SiteMemory
+from understudy.federation.recipe import Recipe, State
+from understudy.federation.site import Sites
+from understudy.privacy.claim import claims, headline
+from understudy.privacy.ledger import Ledger
+from understudy.privacy.plan import PrivacyPlan, allowed_joins, claim_terms, solve
+from understudy.recipes import build
+from understudy.release.bundle import Release, refuse_existing
+from understudy.rng import NoiseSource, Streams
+from understudy.runtime.memory import InProcess
+from understudy.study import SiteEntry, Study
+
+__all__ = ["load_sites", "run"]
+
+Progress = Callable[[int, int], None]
+
+
+def run(
+    study: Study,
+    sites: Sequence[Records] | None = None,
+    *,
+    out: str | Path | None = None,
+    seed: int | None = None,
+    resume: bool = False,
+    wire: bool = False,
+    rows: int = 1000,
+    progress: Progress | None = None,
+) -> Release:
+    """Train with every site in this process and return the release (saved to ``out`` if given).
+
+    ``seed`` makes the run repeatable and marks its claims "simulation". ``wire`` sends every
+    message through the byte format. ``rows`` is the size of the sample in the release.
+    """
+    recipe = build(study)
+    with _workplace(None if out is None else Path(out), resume) as folder:
+        journal = _Journal.open(folder, study, seed, resume)
+        data = load_sites(study, sites, rng=journal.streams.child("data"))
+        with Ledger(folder / "ledger.jsonl") as ledger:
+            runtime = InProcess(_sites(study, recipe, data, journal, folder), study.hash, wire=wire)
+            _open(ledger, study, recipe)
+            _reserve(study, recipe.plan, journal.run)
+            engine = Engine(
+                recipe,
+                runtime,
+                ledger,
+                journal.streams,
+                journal.source,
+                Checkpoint(folder) if out is not None else None,
+                progress or (lambda done, total: None),
+            )
+            state = engine.train()
+            runtime.sites.memory.close()
+            release = _release(study, recipe, state, journal, ledger, rows)
+        if out is not None:
+            release.save(out)
+    return release
+
+
+def load_sites(study: Study, sites: Sequence[Records] | None, *, rng: Streams) -> Shards:
+    """Encode every site's rows and check them, before anything is spent."""
+    if sites is not None:
+        if len(sites) != study.n_sites:
+            raise StudyError(f"{study.n_sites} sites", f"{len(sites)}", "match the study")
+        return _pack([encode(study.schema, records) for records in sites])
+    if study.sites:
+        return _pack([_encode_site(study, entry) for entry in study.sites])
+    if study.simulation is None:
+        raise StudyError("[simulation] or [[site]] entries", "neither", "say where the rows are")
+    return _split(study, rng=rng)
+
+
+def _encode_site(study: Study, entry: SiteEntry) -> Encoded:
+    try:
+        return encode(study.schema, read(study.base / entry.data, study.schema))
+    except DataError as error:
+        raise DataError(f"{error.expected} (site {entry.name})", error.found, error.do) from error
+
+
+def _split(study: Study, *, rng: Streams) -> Shards:
+    assert study.simulation is not None
+    plan, source = study.simulation, study.simulation.data
+    if source.startswith("bundled:"):
+        records = bundled(source.removeprefix("bundled:"))[1]
+    else:
+        records = read(study.base / source, study.schema)
+    rows = encode(study.schema, records)
+    extra = {"records": records} if plan.split == "column" else {}
+    parts = split(
+        study.schema, rows, plan.split, plan.sites, rng=rng.numpy("split"), **plan.options, **extra
+    )
+    return Shards.pack(rows, parts)
+
+
+def _pack(sites: Sequence[Encoded]) -> Shards:
+    ends = np.cumsum([len(site) for site in sites])
+    parts = [np.arange(end - len(site), end) for site, end in zip(sites, ends, strict=True)]
+    x, y = (np.concatenate([getattr(site, name) for site in sites]) for name in ("x", "y"))
+    return Shards.pack(Encoded(x, y, None), parts)
+
+
+@dataclass(frozen=True)
+class _Journal:
+    """What identifies a run across restarts. It stays in the private folder."""
+
+    run: str
+    streams: Streams
+    source: NoiseSource
+
+    @classmethod
+    def open(cls, folder: Path, study: Study, seed: int | None, resume: bool) -> _Journal:
+        """Start a run, or take up the one in ``folder``; noise is never taken up."""
+        path = folder / "run.json"
+        starts = 0
+        if resume and path.exists():
+            saved = json.loads(path.read_text())
+            if saved["study"] != study.hash:
+                raise StudyError(
+                    "the study that was interrupted",
+                    "another",
+                    "restore the study file, or start anew",
+                )
+            run, root, seed, starts = (
+                saved["run"],
+                saved["root"],
+                saved["seed"],
+                saved["starts"] + 1,
+            )
+        else:
+            run, root = os.urandom(16).hex(), Streams.from_seed(seed).root.hex()
+        kept = {"run": run, "root": root, "seed": seed, "starts": starts, "study": study.hash}
+        write_atomic(path, json.dumps(kept).encode())
+        streams = Streams(bytes.fromhex(root))
+        seeded = NoiseSource.seeded(streams.child("noise", starts))
+        return cls(run, streams, NoiseSource.system() if seed is None else seeded)
+
+    @property
+    def source_name(self) -> str:
+        return "simulation" if self.source.is_simulation else "os"
+
+
+@contextmanager
+def _workplace(out: Path | None, resume: bool) -> Iterator[Path]:
+    """The private folder of a run: kept if the run is cut short, gone when it is done."""
+    if out is None:
+        with tempfile.TemporaryDirectory() as temporary:
+            yield Path(temporary)
+        return
+    folder = _partial_folder(out, resume)
+    try:
+        yield folder
+    except BaseException:
+        if not _charged(folder):
+            shutil.rmtree(folder)
+        raise
+    shutil.rmtree(folder)
+
+
+def _partial_folder(out: Path, resume: bool) -> Path:
+    refuse_existing(out)
+    folder = out.with_name(out.name + ".partial")
+    if folder.exists() and not resume:
+        raise OutputError(
+            f"no interrupted run at {folder.name}", "one", "add --resume, or remove that folder"
+        )
+    if resume and not folder.exists():
+        raise OutputError(f"an interrupted run at {folder.name}", "none", "leave out --resume")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def _charged(folder: Path) -> bool:
+    """Whether anything was spent or trained: then the folder must stay."""
+    return (folder / "cohort.json").exists()
+
+
+def _open(ledger: Ledger, study: Study, recipe: Recipe) -> None:
+    """The first entry binds the ledger to the study and its plan."""
+    if not ledger.entries:
+        body = {"study": study.hash, "schema": study.schema.hash, "plan": recipe.plan.to_dict()}
+        ledger.append("open", body)
+
+
+def _sites(study: Study, recipe: Recipe, data: Shards, journal: _Journal, folder: Path) -> Sites:
+    plans = _site_plans(study, recipe.plan)
+    allowance = np.full(len(data), recipe.plan.participations, np.int64)
+    noise = np.full(len(data), recipe.plan.parts[0].noise)
+    for index, plan in enumerate(plans):
+        allowance[index], noise[index] = plan.participations, plan.parts[0].noise
+    return Sites(
+        recipe,
+        data,
+        SiteMemory(recipe.memory(), len(data), folder),
+        journal.streams,
+        journal.source,
+        allowance,
+        noise if recipe.plan.trust == "local" else None,
+    )
+
+
+def _site_plans(study: Study, plan: PrivacyPlan) -> list[PrivacyPlan]:
+    """The plan as each named site follows it: its own cap may ask for more noise or fewer rounds."""
+    return [_site_plan(study, plan, entry) for entry in study.sites]
+
+
+def _site_plan(study: Study, plan: PrivacyPlan, entry: SiteEntry) -> PrivacyPlan:
+    if entry.epsilon is None or plan.trust == "none":
+        return plan
+    epsilon = headline(claims(plan, "os"))
+    if epsilon <= entry.epsilon:
+        return plan
+    if plan.trust == "local" and study.privacy.epsilon is not None:
+        return solve(plan, entry.epsilon)
+    joins = allowed_joins(plan, entry.epsilon) if plan.trust == "local" else 0
+    if not joins:
+        raise BudgetError(
+            f"a study within site {entry.name}'s cap ε={entry.epsilon:g}",
+            f"ε={epsilon:.3g}",
+            "lower privacy.epsilon, or leave the site out",
+        )
+    return replace(plan, joins=joins)
+
+
+def _reserve(study: Study, plan: PrivacyPlan, run: str) -> None:
+    """Charge each site's own ledger with the whole promise, all or none, before round one."""
+    factor, amplified = claim_terms(plan)
+    with ExitStack() as stack:
+        todo = []
+        for entry, own in zip(study.sites, _site_plans(study, plan), strict=True):
+            if entry.ledger and plan.trust != "none":
+                ledger = stack.enter_context(Ledger(study.base / entry.ledger))
+                events = own.promise(factor=factor, amplified=amplified)
+                cap = float("inf") if entry.epsilon is None else entry.epsilon
+                ledger.check(run, events, plan.delta, cap)
+                todo.append((ledger, events))
+        for ledger, events in todo:
+            ledger.reserve(run, events, plan.delta)
+
+
+def _release(
+    study: Study, recipe: Recipe, state: State, journal: _Journal, ledger: Ledger, rows: int
+) -> Release:
+    generator = recipe.finish(state, rng=journal.streams.child("finish"))
+    return Release(
+        name=study.name,
+        recipe=study.recipe,
+        study=study.hash,
+        schema=study.schema,
+        plan=recipe.plan,
+        generator=generator,
+        ledger=ledger.path.read_text(encoding="utf-8"),
+        source=journal.source_name,
+        rows=rows,
+    )
