@@ -175,7 +175,8 @@ def _write(records: Records, path: Path, kind: str, zipped: bool) -> None:
     if kind == "npz":
         held = {"images": records.images, "series": records.series, "y": records.labels}
         with path.open("wb") as file:
-            np.savez_compressed(file, **{k: v for k, v in held.items() if v is not None})
+            given = {k: v for k, v in held.items() if v is not None}
+            np.savez_compressed(file, **given)  # type: ignore[arg-type]
         return
     frame = records.frame
     assert frame is not None

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.data import Column, Schema
+from understudy.errors import SchemaError
+
+TEXT = """
+kind = "table"
+name = "clinic"
+records = 569
+label = "diagnosis"
+balance = [0.6, 0.4]
+person = "patient"
+rows_per_person = 2
+
+[columns.age]
+kind = "integer"
+low = 0
+high = 120
+missing = true
+
+[columns."blood pressure"]
+kind = "numeric"
+low = 40
+high = 250.5
+decimals = 1
+
+[columns.ward]
+kind = "categorical"
+categories = ["a", "b", 3]
+other = "b"
+
+[columns.seen]
+kind = "date"
+low = 2020-01-01
+high = "2024-12-31"
+
+[columns.note]
+kind = "ignore"
+
+[columns.diagnosis]
+kind = "boolean"
+"""
+
+
+def schema(**changes: object) -> Schema:
+    return replace(Schema.parse(TEXT), **changes)
+
+
+def column(kind: str = "numeric", **values: object) -> Column:
+    return Column("c", kind, **values)
+
+
+def test_a_file_becomes_a_schema_in_declared_order() -> None:
+    found = Schema.parse(TEXT)
+    assert [c.name for c in found.columns] == ["age", "blood pressure", "ward", "seen", "diagnosis"]
+    assert found.columns[2].categories == ("a", "b", "3")
+    assert found.columns[3].low == date(2020, 1, 1) and found.columns[3].high == date(2024, 12, 31)
+    assert found.classes == ("false", "true") and found.n_classes == 2
+    assert found.ignore == ("note",)
+    assert found.width == 2 + 1 + 3 + 1
+
+
+def test_the_canonical_text_reads_back_to_the_same_schema_and_hash() -> None:
+    found = Schema.parse(TEXT)
+    again = Schema.parse(found.to_toml())
+    assert again == found and again.hash == found.hash and again.to_toml() == found.to_toml()
+
+
+def test_comments_and_key_order_do_not_change_the_hash_but_bounds_do() -> None:
+    found = Schema.parse(TEXT)
+    assert Schema.parse("# hello\n" + TEXT.replace("low = 0\nhigh = 120", "high = 120\nlow = 0")).hash == found.hash
+    assert Schema.parse(TEXT.replace("high = 120", "high = 121")).hash != found.hash
+
+
+names = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=8)
+
+
+@given(names, st.lists(names, min_size=1, max_size=5, unique=True))
+def test_any_printable_name_survives_the_file(name: str, categories: list[str]) -> None:
+    found = Schema("table", name, 1, (Column(name, "categorical", categories=tuple(categories)),))
+    assert Schema.parse(found.to_toml()) == found
+
+
+@given(st.floats(-1e300, 1e300), st.floats(1e-9, 1e9))
+def test_any_bound_survives_the_file(low: float, span: float) -> None:
+    if low + span == low:
+        return
+    found = Schema("table", "t", 1, (Column("c", "numeric", low, low + span),))
+    assert Schema.parse(found.to_toml()) == found
+
+
+def test_load_reads_a_file_with_a_byte_order_mark(tmp_path) -> None:
+    path = tmp_path / "schema.toml"
+    path.write_text(TEXT, encoding="utf-8-sig")
+    assert Schema.load(path) == Schema.parse(TEXT)
+
+
+def test_a_missing_file_is_refused_by_name(tmp_path) -> None:
+    with pytest.raises(SchemaError, match=r"nowhere\.toml"):
+        Schema.load(tmp_path / "nowhere.toml")
+
+
+def test_an_unclassified_column_is_refused_until_a_human_decides() -> None:
+    text = TEXT.replace('kind = "ignore"', 'kind = "unclassified"')
+    with pytest.raises(SchemaError, match="note"):
+        Schema.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('kind = "table"', 'kind = "graph"', "table, image or series"),
+        ("records = 569", "records = 0", "at least 1"),
+        ("records = 569", "", "records"),
+        ("records = 569", "recods = 569", "did you mean 'records'"),
+        ("low = 0\n", "lo = 0\n", "did you mean 'low'"),
+        ("low = 0\n", "", "low < high"),
+        ("high = 120", "high = 0", "low < high"),
+        ("high = 120", "high = 1.5", "low < high"),
+        ("high = 250.5", "high = nan", "low < high"),
+        ("high = 250.5", "high = inf", "low < high"),
+        ("low = 2020-01-01", "low = 2020-01-01T00:00:00", "low < high"),
+        ("decimals = 1", "decimals = 99", "0 to 15"),
+        ("decimals = 1", 'other = "b"', "only in categorical"),
+        ('["a", "b", 3]', '["a", "b", "b"]', "repeat"),
+        ('["a", "b", 3]', '["a", " b"]', "blanks"),
+        ('["a", "b", 3]', '["a", ""]', "blanks"),
+        ('["a", "b", 3]', '"a"', "a list"),
+        ('["a", "b", 3]', "[]", "categories"),
+        ('other = "b"', 'other = "z"', "one of its categories"),
+        ('label = "diagnosis"', 'label = "age"', "categorical or boolean"),
+        ('label = "diagnosis"', 'label = "nothing"', "one of the columns"),
+        ("[0.6, 0.4]", "[0.6, 0.6]", "sum to 1"),
+        ("[0.6, 0.4]", "[1.0]", "2 shares"),
+        ("[0.6, 0.4]", '["a", "b"]', "numbers"),
+        ("rows_per_person = 2", "", "together"),
+        ("rows_per_person = 2", "rows_per_person = 0", "at least 1"),
+        ('person = "patient"', 'person = "age"', "apart"),
+        ("missing = true", "missing = 1", "true or false"),
+        ("[columns.age]", "[columns.age", "TOML"),
+    ],
+)
+def test_what_is_wrong_is_refused_with_a_reason(old: str, new: str, message: str) -> None:
+    assert old in TEXT
+    with pytest.raises(SchemaError, match=message):
+        Schema.parse(TEXT.replace(old, new, 1))
+
+
+def test_huge_cardinality_is_refused() -> None:
+    many = tuple(str(i) for i in range(10_001))
+    with pytest.raises(SchemaError, match="10000 categories"):
+        column("categorical", categories=many)
+    assert column("categorical", categories=many[1:]).width == 10_000
+
+
+def test_too_many_columns_and_too_wide_rows_are_refused() -> None:
+    with pytest.raises(SchemaError, match="columns"):
+        Schema("table", "t", 1, tuple(Column(f"c{i}", "boolean") for i in range(10_001)))
+    with pytest.raises(SchemaError, match="encoded features"):
+        Schema("image", "t", 1, shape=(5000, 5000))
+
+
+def test_images_need_a_shape_and_take_classes() -> None:
+    found = Schema("image", "digits", 10, classes=("0", "1"), shape=(8, 8, 3))
+    assert found.width == 192 and Schema.parse(found.to_toml()) == found
+    for shape in ((), (8,), (8, 0), (8, 8, 2)):
+        with pytest.raises(SchemaError):
+            replace(found, shape=shape)
+
+
+def test_series_need_bounds_for_every_channel() -> None:
+    channel = Column("eeg", "integer", -2048, 2047)
+    found = Schema("series", "eeg", 10, (channel,), shape=(178, 1))
+    assert found.width == 178 and found.classes == ("all",)
+    assert Schema.parse(found.to_toml()) == found
+    with pytest.raises(SchemaError, match="channels"):
+        replace(found, shape=(178, 2))
+    with pytest.raises(SchemaError, match="channels"):
+        replace(found, columns=(Column("eeg", "boolean"),))
+
+
+def test_a_table_without_label_has_one_class() -> None:
+    found = schema(label=None, classes=(), balance=None)
+    assert found.classes == ("all",) and found.width == 8
+    assert Schema.parse(found.to_toml()) == found
+
+
+def test_a_table_takes_its_classes_from_the_label_only() -> None:
+    with pytest.raises(SchemaError, match="label"):
+        schema(classes=("x", "y"))
