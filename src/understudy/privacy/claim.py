@@ -8,14 +8,14 @@ that silence cannot be mistaken for protection.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from understudy.errors import PrivacyError
-from understudy.privacy.account import Cost, Event, cost, fixed_size_cost
-from understudy.privacy.plan import PrivacyPlan, slots
+from understudy.privacy.account import Cost, Event, cost, fixed_size_cost, rdp_epsilon
+from understudy.privacy.plan import PrivacyPlan, claim_terms, slots
 
-__all__ = ["Claim", "claims", "headline", "projection"]
+__all__ = ["Claim", "claims", "headline", "projection", "spent_so_far"]
 
 EXCLUDED = (
     "the schema: columns, bounds, categories, classes and declared sizes are public input",
@@ -199,3 +199,12 @@ def projection(plan: PrivacyPlan, population: int) -> dict[str, float]:
 def fixed_size_warning(plan: PrivacyPlan, members: int) -> Cost:
     """What drawing exactly ``members`` sites would cost, by the bound that holds for it."""
     return fixed_size_cost(plan.parts[0].noise, members, plan.sites, plan.rounds, plan.delta)
+
+
+def spent_so_far(plan: PrivacyPlan, rounds: int) -> float:
+    """An upper bound on the headline ε after so many rounds (by RDP: quick, a little loose)."""
+    if rounds == 0:
+        return 0.0
+    factor, amplified = claim_terms(plan)
+    begun = replace(plan, rounds=rounds)
+    return rdp_epsilon(begun.promise(factor=factor, amplified=amplified), plan.delta)

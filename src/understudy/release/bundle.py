@@ -90,7 +90,7 @@ class Release:
     ) -> Iterator[Records]:
         """The same in batches, for any ``n``."""
         root = Streams.from_seed(seed).child("stream")
-        for start in range(0, _count(n), BATCH):
+        for start in range(0, max(_count(n), 1), BATCH):
             rng = root.child("batch", start)
             size = min(BATCH, n - start)
             labels = labels_for(size, self.schema, self.generator.balance, label, rng=rng)

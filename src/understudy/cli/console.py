@@ -1,0 +1,96 @@
+"""What all commands share: how errors, claims and progress look."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.panel import Panel
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from understudy.errors import UnderstudyError
+from understudy.privacy.claim import Claim
+
+__all__ = ["JSON", "QUIET", "bar", "claims_panel", "plain_errors", "print_json"]
+
+JSON = typer.Option(False, "--json", help="Print JSON, for machines.")
+QUIET = typer.Option(False, "--quiet", "-q", help="No progress bar; only errors.")
+
+
+@contextmanager
+def plain_errors(json: bool = False) -> Iterator[None]:
+    """Turn an expected failure into a message and its exit code; never a traceback."""
+    try:
+        yield
+    except UnderstudyError as error:
+        if json:
+            parts = {"expected": error.expected, "found": error.found, "do": error.do}
+            print(jsonlib.dumps({"ok": False, "error": parts}, ensure_ascii=False))
+        else:
+            err = Console(stderr=True)
+            err.print(f"[red]✗ expected[/] {escape(error.expected)}", highlight=False)
+            err.print(f"  [red]found[/]    {escape(error.found)}", highlight=False)
+            err.print(f"  [green]do[/]       {escape(error.do)}", highlight=False)
+        raise typer.Exit(error.exit_code) from None
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output; infinity becomes null, as JSON has none."""
+    print(jsonlib.dumps(value, indent=2, ensure_ascii=False))
+
+
+@contextmanager
+def bar(title: str, quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
+    """A progress bar; call it with (done, total, note)."""
+    if quiet:
+        yield lambda done, total, note: None
+        return
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+        TextColumn("[cyan]{task.fields[note]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(title, total=1, note="")
+        yield lambda done, total, note: progress.update(
+            task, completed=done, total=total, note=note
+        )
+
+
+def _price(value: float | None) -> str:
+    if value is None:
+        return "[red]∞ (nothing promised)[/]"
+    return f"[bold]{value:.4g}[/]"
+
+
+def claims_panel(claims: Sequence[Claim]) -> Panel:
+    """Every claim as a table, under the first in words."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("against", "unit", "relation", "ε", "δ", "ε by RDP"):
+        table.add_column(heading, overflow="fold")
+    for claim in claims:
+        rdp = "" if claim.epsilon_rdp is None else f"{claim.epsilon_rdp:.4g}"
+        table.add_row(
+            claim.adversary,
+            claim.unit,
+            claim.relation,
+            _price(claim.epsilon),
+            f"{claim.delta:.2g}",
+            rdp,
+        )
+    lines = Table.grid(padding=(0, 0))
+    lines.add_row(claims[0].words)
+    lines.add_row("")
+    lines.add_row(table)
+    for caveat in claims[0].caveats:
+        lines.add_row(f"[dim]• {escape(caveat)}[/]")
+    return Panel(lines, title="privacy claim", title_align="left", border_style="cyan")

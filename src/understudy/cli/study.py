@@ -1,0 +1,205 @@
+"""``understudy plan`` and ``understudy run``: what a study will cost, and the study itself."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from understudy.cli.console import JSON, QUIET, bar, claims_panel, plain_errors, print_json
+from understudy.errors import StudyError
+from understudy.federation.recipe import Recipe
+from understudy.privacy.claim import claims, projection, spent_so_far
+from understudy.recipes import build
+from understudy.release.bundle import Release
+from understudy.run import run as run_study
+from understudy.study import Study
+
+__all__ = ["plan", "run", "train"]
+
+STUDY = typer.Argument(..., help="The study file (study.toml).")
+
+
+def plan(
+    study: Path = STUDY,
+    project: str = typer.Option("", help="Populations to project to, e.g. 1000,30000."),
+    json: bool = JSON,
+) -> None:
+    """Say what a study will cost and spend, before anything is trained.
+
+    Nothing is read but the study file and its schema; nothing is spent.
+
+    Examples:
+
+      understudy plan study.toml
+
+      understudy plan study.toml --project 10000,100000 --json
+    """
+    with plain_errors(json):
+        loaded = Study.load(study)
+        recipe = build(loaded)
+        projected = [projection(recipe.plan, n) for n in _populations(project)]
+        if json:
+            print_json(_as_json(loaded, recipe, projected))
+        else:
+            _show(loaded, recipe, projected)
+
+
+def _populations(text: str) -> list[int]:
+    try:
+        found = [int(part) for part in text.replace("_", "").split(",") if part.strip()]
+    except ValueError:
+        found = [0]
+    if any(n < 2 for n in found):
+        raise StudyError(
+            "populations of 2 or more, with commas", repr(text), "--project 1000,30000"
+        )
+    return found
+
+
+def _message_bytes(recipe: Recipe) -> int:
+    return sum(4 * int(np.prod(part.shape)) for part in recipe.plan.parts)
+
+
+def _as_json(study: Study, recipe: Recipe, projected: list[dict[str, float]]) -> dict[str, Any]:
+    return {
+        "study": study.name,
+        "hash": study.hash,
+        "recipe": study.recipe,
+        "plan": recipe.plan.to_dict(),
+        "bytes_per_round_and_site": _message_bytes(recipe),
+        "claims": [claim.to_dict() for claim in claims(recipe.plan, "os")],
+        "projections": projected,
+    }
+
+
+def _show(study: Study, recipe: Recipe, projected: list[dict[str, float]]) -> None:
+    console, found = Console(), recipe.plan
+    table = Table(title=f"plan of {study.name}", title_justify="left", show_header=False)
+    every = "every site, every round"
+    size = _message_bytes(recipe)
+    rows = {
+        "recipe": f"{recipe.info.name} — {recipe.info.title}",
+        "protects": f"one {found.unit} among {found.units}, {found.trust} trust",
+        "sites and rounds": f"{found.sites} sites, {found.rounds} round(s)",
+        "cohort": every if found.rate is None else f"coin flips, rate {found.rate:g}",
+        "bound and noise": ", ".join(
+            f"{p.name}: norm ≤ {p.bound:.4g}, z = {p.noise:.4g} ({p.slot} slot)"
+            for p in found.parts
+        ),
+        "a site sends": f"{size / 1e6:.3g} MB a round, {size * found.participations / 1e6:.3g} MB in all",
+    }
+    for name, value in rows.items():
+        table.add_row(f"[bold]{name}", value)
+    console.print(table)
+    console.print(claims_panel(claims(found, "os")))
+    if recipe.info.corrections:
+        console.print(f"[dim]{recipe.info.corrections}[/]")
+    if projected:
+        console.print(_projections(projected))
+
+
+def _projections(projected: list[dict[str, float]]) -> Table:
+    title = "projection, not a claim: the same noise on the mean, other populations"
+    table = Table(title=title, title_justify="left", header_style="dim")
+    for heading in ("sites", "rate", "ε central", "ε local", "δ"):
+        table.add_column(heading, justify="right")
+    for row in projected:
+        table.add_row(
+            f"{row['population']:,}",
+            f"{row['rate']:.3g}",
+            f"{row['central']:.3g}",
+            f"{row['local']:.3g}",
+            f"{row['delta']:.2g}",
+        )
+    return table
+
+
+def run(
+    study: Path = STUDY,
+    out: Path = typer.Option(..., "--out", "-o", help="The release folder (or .zip) to make."),
+    seed: int | None = typer.Option(
+        None, help="Make the run repeatable; its claims then say simulation."
+    ),
+    resume: bool = typer.Option(False, "--resume", help="Go on with an interrupted run."),
+    rows: int = typer.Option(1000, help="Rows of the sample inside the release."),
+    wire: bool = typer.Option(False, "--wire", help="Send every message through the byte format."),
+    quiet: bool = QUIET,
+    json: bool = JSON,
+) -> None:
+    """Run a study with all sites in this process and make a release.
+
+    Ctrl-C keeps what was done; --resume goes on without spending twice.
+
+    Examples:
+
+      understudy run study.toml --out release
+
+      understudy run study.toml --out release --resume
+    """
+    with plain_errors(json):
+        loaded = Study.load(study)
+        try:
+            release = train(
+                loaded, out, quiet or json, seed=seed, resume=resume, wire=wire, rows=rows
+            )
+        except KeyboardInterrupt:
+            _say_interrupted(study, out)
+            raise typer.Exit(130) from None
+        if json:
+            print_json(
+                {"ok": True, "release": str(out), "claims": [c.to_dict() for c in release.claims]}
+            )
+        else:
+            _say_done(release, out)
+
+
+def train(study: Study, out: Path, quiet: bool, **options: Any) -> Release:
+    """Run a study under a progress bar that shows rounds and ε so far."""
+    price = _price_so_far(build(study))
+    with bar(f"training {study.name}", quiet) as tick:
+        return run_study(
+            study,
+            out=out,
+            progress=lambda done, total: tick(done, total, "" if quiet else price(done)),
+            **options,
+        )
+
+
+def _price_so_far(recipe: Recipe) -> Callable[[int], str]:
+    """ε spent after so many rounds, at a dozen points of the run (accounting takes a moment)."""
+    step = max(1, recipe.plan.rounds // 12)
+    known = lru_cache(lambda rounds: spent_so_far(recipe.plan, rounds))
+
+    def note(done: int) -> str:
+        reached = recipe.plan.rounds if done == recipe.plan.rounds else -(-done // step) * step
+        return f"ε ≤ {known(min(reached, recipe.plan.rounds)):.3g} so far"
+
+    return (lambda done: "not private") if recipe.plan.trust == "none" else note
+
+
+def _say_done(release: Release, out: Path) -> None:
+    console = Console()
+    console.print(claims_panel(release.claims))
+    place = shlex.quote(str(out))
+    console.print(f"[green]✓[/] release in [bold]{out}[/]")
+    console.print(f"  understudy verify {place}")
+    console.print(f"  understudy sample {place} -n 1000 -o rows.csv")
+    console.print(f"  understudy evaluate {place} --real YOUR_ROWS --out report")
+
+
+def _say_interrupted(study: Path, out: Path) -> None:
+    console = Console(stderr=True)
+    console.print(
+        "[yellow]Interrupted.[/] What was charged stays charged; what was learned is kept."
+    )
+    if out.with_name(out.name + ".partial").exists():
+        command = f"understudy run {shlex.quote(str(study))} --out {shlex.quote(str(out))} --resume"
+        console.print(f"Go on with:  {command}")

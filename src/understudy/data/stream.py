@@ -1,0 +1,87 @@
+"""Writing records batch by batch, so that any number of rows fits in memory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from understudy.data.records import Records
+from understudy.data.schema import Schema
+from understudy.errors import OutputError
+
+__all__ = ["Writer"]
+
+_TABLES = (".csv", ".parquet")
+
+
+class Writer:
+    """A file that grows by batches and appears, complete, when the writer is closed."""
+
+    def __init__(self, path: Path, schema: Schema) -> None:
+        wanted = _TABLES if schema.kind == "table" else (".npz",)
+        if path.suffix not in wanted:
+            raise OutputError(
+                f"a file ending in {' or '.join(wanted)} for {schema.kind} data",
+                path.suffix or "no ending",
+                "change the name of the output",
+            )
+        if not path.absolute().parent.is_dir():
+            raise OutputError("an existing folder", f"none for {path.name}", "create it first")
+        self.path, self.rows = path, 0
+        self._partial = path.with_name(f".{path.name}.partial")
+        self._parquet: Any = None
+        self._batches: list[Records] = []
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def write(self, batch: Records) -> None:
+        """Add a batch."""
+        try:
+            self._write(batch)
+        except OSError as error:
+            raise OutputError(
+                f"room to write {self.path.name}", str(error.strerror or error), "free space"
+            ) from error
+        self.rows += len(batch)
+
+    def _write(self, batch: Records) -> None:
+        if batch.frame is None:
+            self._batches.append(batch)
+        elif self.path.suffix == ".csv":
+            batch.frame.to_csv(
+                self._partial, mode="a" if self.rows else "w", header=not self.rows, index=False
+            )
+        else:
+            self._write_parquet(batch)
+
+    def _write_parquet(self, batch: Records) -> None:
+        import pyarrow
+        import pyarrow.parquet
+
+        table = pyarrow.Table.from_pandas(batch.frame, preserve_index=False)
+        if self._parquet is None:
+            self._parquet = pyarrow.parquet.ParquetWriter(self._partial, table.schema)
+        self._parquet.write_table(table.cast(self._parquet.schema))
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._parquet is not None:
+            self._parquet.close()
+        if kind is None:
+            if self._batches:
+                self._save_arrays()
+            if self._partial.exists():
+                os.replace(self._partial, self.path)
+        self._partial.unlink(missing_ok=True)
+
+    def _save_arrays(self) -> None:
+        name = "images" if self._batches[0].images is not None else "series"
+        arrays = {name: np.concatenate([getattr(b, name) for b in self._batches])}
+        labels = [b.labels for b in self._batches if b.labels is not None]
+        if labels:
+            arrays["y"] = np.concatenate(labels)
+        with open(self._partial, "wb") as file:
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
