@@ -1,0 +1,22 @@
+"""How good the synthetic rows are, and what their claim means: scores and a report."""
+
+from __future__ import annotations
+
+from understudy.evaluate.evaluation import Scores, evaluate, hold_out
+from understudy.evaluate.fidelity import Fidelity, fidelity
+from understudy.evaluate.score import INTERNAL, Compared, Score
+from understudy.evaluate.utility import Rows, Utility, utility
+
+__all__ = [
+    "INTERNAL",
+    "Compared",
+    "Fidelity",
+    "Rows",
+    "Score",
+    "Scores",
+    "Utility",
+    "evaluate",
+    "fidelity",
+    "hold_out",
+    "utility",
+]

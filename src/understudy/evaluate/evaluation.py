@@ -1,0 +1,232 @@
+"""Evaluate a release against real rows: scores.json and report.html, never inside the release.
+
+Real rows are split by ``rng`` (persons stay whole) into rows to train the baseline on and rows
+to test on, unless test rows are given. All scores against real rows are exact, cost no budget
+and are therefore internal: publishing them beside the release would undo its claim (rigour.md,
+"leaks outside the mechanism"). So the output may not lie in a release folder.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from understudy.data.encode import Encoded, encode
+from understudy.data.schema import Schema
+from understudy.data.table import Records, read
+from understudy.errors import OutputError
+from understudy.evaluate.fidelity import Fidelity, fidelity
+from understudy.evaluate.report import Material, render
+from understudy.evaluate.score import INTERNAL
+from understudy.evaluate.utility import Progress, Rows, Utility, utility
+from understudy.rng import Streams
+
+__all__ = ["ReleaseLike", "Scores", "evaluate", "hold_out"]
+
+LEAST, MOST = 1000, 20_000
+TEST_SHARE = 0.3
+
+
+class ReleaseLike(Protocol):
+    """What evaluation needs of a loaded release."""
+
+    @property
+    def schema(self) -> Schema: ...
+    @property
+    def claims(self) -> Sequence[Any]: ...
+    @property
+    def manifest(self) -> Mapping[str, Any]: ...
+    @property
+    def path(self) -> Path | None: ...
+    def sample(self, n: int, label: Any = None, seed: int | None = None) -> Records: ...
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What was found, and where the report is. Internal: see ``INTERNAL``."""
+
+    name: str
+    rows: Mapping[str, int]
+    utility: Utility
+    fidelity: Fidelity
+    claims: tuple[Mapping[str, Any], ...]
+    manifest: Mapping[str, Any]
+    notes: tuple[str, ...]
+    folder: Path
+
+    @property
+    def report(self) -> Path:
+        """The page for people."""
+        return self.folder / "report.html"
+
+    @property
+    def path(self) -> Path:
+        """The same for machines."""
+        return self.folder / "scores.json"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, marked as the page is."""
+        return {
+            "format": "understudy-scores-1",
+            "mark": INTERNAL,
+            "name": self.name,
+            "rows": dict(self.rows),
+            "notes": list(self.notes),
+            "utility": {"mark": INTERNAL, **self.utility.to_dict()},
+            "fidelity": {"mark": INTERNAL, **self.fidelity.to_dict()},
+            "privacy": {"mark": "public", "claims": list(self.claims)},
+            "provenance": {"mark": "public", "release": dict(self.manifest)},
+        }
+
+
+def evaluate(
+    release: ReleaseLike,
+    real: Records | str | Path,
+    out: str | Path,
+    *,
+    test: Records | str | Path | None = None,
+    rng: Streams | None = None,
+    progress: Progress | None = None,
+    overwrite: bool = False,
+) -> Scores:
+    """Score ``release`` against ``real`` rows and write the report into ``out``.
+
+    Deterministic given ``rng`` (without one, a fixed default). ``progress`` is called with a
+    stage in words, the work done and the work in all.
+    """
+    folder = _checked(Path(out), release, overwrite)
+    streams = rng or Streams.from_seed(0)
+    schema = release.schema
+    train, held, notes = _real_rows(schema, real, test, streams)
+    synthetic = _synthetic_rows(release, max(LEAST, len(train)), streams)
+    found = utility(
+        schema, synthetic, train, held, rng=streams.child("students"), progress=progress
+    )
+    if progress is not None:
+        progress("distributions", 0, 1)
+    apart = fidelity(schema, synthetic, train, held, rng=streams.numpy("fidelity"))
+    claims = tuple(_plain(_as_dict(claim)) for claim in release.claims)
+    manifest = _plain(dict(release.manifest))
+    material = Material(schema, claims, manifest, synthetic, train, held, found, apart, notes)
+    page = render(material, rng=streams.numpy("pictures"))
+    rows = {"synthetic": len(synthetic), "train": len(train), "test": len(held)}
+    scores = Scores(schema.name, rows, found, apart, claims, manifest, notes, folder)
+    text = json.dumps(scores.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+    _write(folder, {"scores.json": text + "\n", "report.html": page})
+    if progress is not None:
+        progress("report", 1, 1)
+    return scores
+
+
+def hold_out(rows: Encoded, *, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Indices to train and to test on, 70/30: per class, or by person so that none is in both."""
+    n = len(rows)
+    if rows.person is not None:
+        return _by_person(rows.person, rng)
+    order = rng.permutation(n)
+    test = np.zeros(n, dtype=bool)
+    for k in np.unique(rows.y):
+        members = order[rows.y[order] == k]
+        test[members[: round(TEST_SHARE * len(members))]] = True
+    if n > 1 and not test.any():
+        test[order[0]] = True
+    return np.flatnonzero(~test), np.flatnonzero(test)
+
+
+def _by_person(person: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    people = rng.permutation(np.unique(person))
+    count = max(min(1, len(people) - 1), round(TEST_SHARE * len(people)))
+    test = np.isin(person, people[:count])
+    return np.flatnonzero(~test), np.flatnonzero(test)
+
+
+def _real_rows(
+    schema: Schema, real: Records | str | Path, test: Records | str | Path | None, rng: Streams
+) -> tuple[Rows, Rows, tuple[str, ...]]:
+    whole = encode(schema, _records(real, schema))
+    everything = Rows(whole.x, whole.y)
+    if test is None:
+        index, held = hold_out(whole, rng=rng.numpy("hold out"))
+        train, tested = everything.take(index), everything.take(held)
+    else:
+        given = encode(schema, _records(test, schema))
+        train, tested = everything, Rows(given.x, given.y)
+    notes = []
+    if max(len(train), len(tested)) > MOST:
+        notes.append(f"At most {MOST:,} of each are used, drawn at random.")
+    return _thin(train, rng, "train"), _thin(tested, rng, "test"), tuple(notes)
+
+
+def _records(source: Records | str | Path, schema: Schema) -> Records:
+    return source if isinstance(source, Records) else read(source, schema)
+
+
+def _thin(rows: Rows, rng: Streams, name: str) -> Rows:
+    if len(rows) <= MOST:
+        return rows
+    return rows.take(np.sort(rng.numpy(f"thin {name}").permutation(len(rows))[:MOST]))
+
+
+def _synthetic_rows(release: ReleaseLike, n: int, rng: Streams) -> Rows:
+    seed = int(rng.numpy("synthetic").integers(2**31))
+    nobody = replace(release.schema, person=None, rows_per_person=None)
+    drawn = encode(nobody, release.sample(min(n, MOST), seed=seed))
+    return Rows(drawn.x, drawn.y)
+
+
+def _as_dict(claim: Any) -> dict[str, Any]:
+    return dict(claim) if isinstance(claim, Mapping) else claim.to_dict()
+
+
+def _plain(value: Any) -> Any:
+    """JSON values only: tuples become lists, what is not finite becomes null."""
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, str | int | bool) or value is None else str(value)
+
+
+def _checked(out: Path, release: ReleaseLike, overwrite: bool) -> Path:
+    """Refuse, before any work, a place where scores must not go."""
+    folder = out.resolve()
+    homes = [p for p in (folder, *folder.parents) if (p / "release.json").is_file()]
+    if release.path is not None:
+        home = Path(release.path).resolve()
+        homes += [p for p in (folder, *folder.parents) if p == home]
+    if homes:
+        raise OutputError(
+            "a folder outside any release",
+            f"{out} in a release",
+            "choose another: scores against real rows are internal and must not travel with it",
+        )
+    if folder.exists() and not folder.is_dir():
+        raise OutputError("a folder for the report", f"a file at {out}", "choose another name")
+    if folder.is_dir() and any(folder.iterdir()) and not overwrite:
+        raise OutputError("a new or empty folder", f"files in {out}", "choose another or overwrite")
+    return folder
+
+
+def _write(folder: Path, texts: Mapping[str, str]) -> None:
+    """Each file whole or not at all."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            part = folder / f".{name}.part"
+            part.write_text(text, encoding="utf-8")
+            os.replace(part, folder / name)
+    except OSError as error:
+        raise OutputError(
+            "room to write the report",
+            f"{folder}: {error.strerror}",
+            "free it up, or choose another",
+        ) from None

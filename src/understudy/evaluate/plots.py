@@ -1,0 +1,321 @@
+"""Plots for the report: small, calm, colour-blind safe, at home on light and dark pages.
+
+Charts are drawn by matplotlib as SVG with placeholder colours, which become CSS variables of
+the page, so that one drawing serves both colour schemes. Real rows are always a blue area or
+bar, synthetic rows an orange line or bar (blue and orange stay apart for all common kinds of
+colour blindness, and shape tells them apart without colour). Images are PNG, embedded.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import re
+import warnings
+from collections.abc import Sequence
+from datetime import date
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from PIL import Image
+
+from understudy.data.schema import Schema
+from understudy.evaluate.correlation import correlations
+from understudy.evaluate.fidelity import Axis
+from understudy.evaluate.pixels import mean_images
+from understudy.evaluate.score import Compared
+from understudy.evaluate.utility import Rows, StudentScores
+
+__all__ = [
+    "class_rows",
+    "column_plot",
+    "correlation_plots",
+    "series_plots",
+    "student_plot",
+]
+
+INK, MUTED, LINE, CARD = "#010101", "#020202", "#030303", "#060606"
+REAL, SYNTHETIC = "#040404", "#050505"
+_VARIABLES = {
+    INK: "var(--ink)",
+    MUTED: "var(--muted)",
+    LINE: "var(--line)",
+    REAL: "var(--real)",
+    SYNTHETIC: "var(--synthetic)",
+    CARD: "var(--card)",
+}
+_STYLE: Any = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.size": 9,
+    "axes.edgecolor": LINE,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": LINE,
+    "xtick.labelcolor": MUTED,
+    "ytick.color": LINE,
+    "ytick.labelcolor": INK,
+    "xtick.major.size": 3,
+    "ytick.major.size": 0,
+    "text.color": INK,
+    "figure.constrained_layout.use": True,
+}
+_SURPLUS = (
+    r"<metadata>.*?</metadata>",
+    r"<style.*?</style>",
+    r"<!--.*?-->",
+    r' id="[A-Za-z0-9]+_[0-9]+"',
+)
+"""What matplotlib adds that a page does not need, or that would repeat an id on it."""
+MOST_BARS = 8
+BINS = 30
+
+
+def column_plot(axis: Axis, real: Rows, synthetic: Rows) -> str:
+    """Distribution of one column, real and synthetic laid over each other."""
+    alt = f"Distribution of {axis.name}: real and synthetic"
+    if axis.categories:
+        return _bars(axis, real, synthetic, alt)
+    values = [v[np.isfinite(v)].ravel() for v in (axis.values(real), axis.values(synthetic))]
+    with mpl.rc_context(_STYLE):
+        figure, ax = _canvas(3.2, 1.55)
+        ax.spines["left"].set_visible(False)
+        ax.set_yticks([])
+        if all(len(v) for v in values):
+            _overlay(ax, axis, *values)
+        else:
+            ax.text(0.5, 0.5, "no values on one side", ha="center", transform=ax.transAxes)
+        return _svg(figure, alt)
+
+
+def _overlay(ax: Axes, axis: Axis, real: np.ndarray, synthetic: np.ndarray) -> None:
+    low = min(real.min(), synthetic.min())
+    high = max(real.max(), synthetic.max())
+    edges = np.linspace(low, high if high > low else low + 1e-6, BINS + 1)
+    heights = [np.histogram(v, edges)[0] / len(v) for v in (real, synthetic)]
+    ax.stairs(heights[0], edges, fill=True, color=REAL, alpha=0.32, linewidth=0)
+    ax.stairs(heights[0], edges, color=REAL, linewidth=0.9, alpha=0.75)
+    ax.stairs(heights[1], edges, color=SYNTHETIC, linewidth=1.7)
+    ax.set_xlim(edges[0], edges[-1])
+    ax.set_ylim(0, max(h.max() for h in heights) * 1.08)
+    ticks = np.linspace(edges[0], edges[-1], 3)
+    ax.set_xticks(ticks, [_natural(axis, t, high - low) for t in ticks])
+    first, _, last = ax.get_xticklabels()
+    first.set_horizontalalignment("left")
+    last.set_horizontalalignment("right")
+
+
+def _natural(axis: Axis, x: float, span: float) -> str:
+    """An encoded value in the column's own units."""
+    if axis.column is None:
+        return f"{x:.2f}"
+    first, last = axis.column.low, axis.column.high
+    if isinstance(first, date) and isinstance(last, date):
+        return (first + x * (last - first)).isoformat()
+    low, high = float(first or 0), float(last or 0)  # type: ignore[arg-type]
+    value = low + x * (high - low)
+    if axis.column.kind == "integer":
+        return f"{round(value):,}"
+    step = span * (high - low)
+    digits = int(np.clip(1 - np.floor(np.log10(step)), 0, 6)) if step > 0 else 2
+    return f"{value:,.{digits}f}"
+
+
+def _bars(axis: Axis, real: Rows, synthetic: Rows, alt: str) -> str:
+    names = axis.categories
+    shares = [
+        np.bincount(axis.values(rows), minlength=len(names)) / max(1, len(rows))
+        for rows in (real, synthetic)
+    ]
+    order = np.argsort(-shares[0], kind="stable") if len(names) > MOST_BARS else range(len(names))
+    shown = list(order)[:MOST_BARS]
+    labels = [_short(names[i]) for i in shown]
+    rows = [list(s[shown]) for s in shares]
+    if len(names) > MOST_BARS:
+        labels.append(f"{len(names) - MOST_BARS:,} others")
+        rows = [[*r, 1 - sum(r)] for r in rows]
+    with mpl.rc_context(_STYLE):
+        figure, ax = _canvas(3.2, max(1.55, 0.28 * len(labels) + 0.4))
+        _paired(ax, labels, rows[1], rows[0])
+        ax.set_xlim(0, max(map(max, rows)) * 1.05)
+        ax.xaxis.set_major_locator(mpl.ticker.MaxNLocator(3))
+        ax.xaxis.set_major_formatter(mpl.ticker.PercentFormatter(1, decimals=0))
+        return _svg(figure, alt)
+
+
+def _paired(
+    ax: Axes, labels: Sequence[str], synthetic: Sequence[float], real: Sequence[float]
+) -> None:
+    """Two horizontal bars per label, real above synthetic."""
+    place = np.arange(len(labels))
+    ax.barh(place - 0.19, real, 0.34, color=REAL, alpha=0.75, linewidth=0)
+    ax.barh(place + 0.19, synthetic, 0.34, color=SYNTHETIC, linewidth=0)
+    ax.set_yticks(place, labels)
+    ax.invert_yaxis()
+
+
+def student_plot(students: Sequence[StudentScores], name: str) -> str:
+    """One measure for every student: trained on real above trained on synthetic, with intervals."""
+    found = [(s.student, c) for s in students for c in s.scores if c.name == name]
+    if not found:
+        return ""
+    labels = [student for student, _ in found]
+    synthetic = [c.synthetic.value for _, c in found]
+    real = [c.real.value if c.real else 0.0 for _, c in found]
+    with mpl.rc_context(_STYLE):
+        figure, ax = _canvas(3.6, 0.62 * len(found) + 0.42)
+        _paired(ax, [_wrap(label) for label in labels], synthetic, real)
+        for place, (_, compared) in enumerate(found):
+            _whiskers(ax, place, compared)
+        ax.set_xlim(0, 1)
+        ax.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", ".25", ".5", ".75", "1"])
+        ax.grid(axis="x", color=LINE, linewidth=0.6)
+        ax.set_axisbelow(True)
+        return _svg(figure, f"{name} of each student, trained on real and on synthetic rows")
+
+
+def _whiskers(ax: Axes, place: int, compared: Compared) -> None:
+    for score, shift in ((compared.real, -0.19), (compared.synthetic, 0.19)):
+        if score is not None:
+            y = place + shift
+            ax.plot([score.low, score.high], [y, y], color=INK, linewidth=1.1)
+            ax.text(
+                0.02, y, f"{score.value:.3f}", va="center", fontsize=7.5, color=_on(score.value)
+            )
+
+
+def _on(value: float) -> str:
+    """Card-coloured text on a bar, ink where the bar is too short to carry it."""
+    return CARD if value > 0.2 else INK
+
+
+def correlation_plots(schema: Schema, real: Rows, synthetic: Rows) -> list[tuple[str, str]]:
+    """Heat-maps as (caption, picture): real, synthetic, and their difference."""
+    if schema.kind != "table" or min(len(real), len(synthetic)) < 2:
+        return []
+    a, b = correlations(schema, real), correlations(schema, synthetic)
+    if len(a) < 2:
+        return []
+    maps = (("Real", a), ("Synthetic", b), ("Synthetic minus real", b - a))
+    return [(name, _picture(_diverging(m), f"Correlations: {name}", grow=True)) for name, m in maps]
+
+
+def _diverging(values: np.ndarray) -> np.ndarray:
+    """Blue (negative) over clear to orange (positive): clear shows the page, light or dark."""
+    v = np.clip(values, -1, 1)
+    colour = np.where(v[..., None] < 0, (31, 120, 200), (226, 110, 20))
+    alpha = np.rint(255 * np.abs(v) ** 0.75)[..., None]
+    return np.concatenate([colour, alpha], axis=2).astype(np.uint8)
+
+
+def class_rows(
+    schema: Schema, real: Rows, synthetic: Rows, *, rng: np.random.Generator, across: int = 8
+) -> list[tuple[str, str, str]]:
+    """For images, per class: (name, real strip, synthetic strip), the mean image first."""
+    if schema.kind != "image":
+        return []
+    found = []
+    means = [mean_images(schema, rows)[0] for rows in (real, synthetic)]
+    for k, name in enumerate(schema.classes[:20]):
+        strips = [
+            _strip(schema, rows.x[rows.y == k], mean[k], rng, across)
+            for rows, mean in zip((real, synthetic), means, strict=True)
+        ]
+        alts = [f"{side} images of class {name}" for side in ("real", "synthetic")]
+        pictures = [
+            _picture(s, a) if s is not None else "" for s, a in zip(strips, alts, strict=True)
+        ]
+        found.append((name, pictures[0], pictures[1]))
+    return found
+
+
+def _strip(
+    schema: Schema, x: np.ndarray, mean: np.ndarray, rng: np.random.Generator, across: int
+) -> np.ndarray | None:
+    """Mean image, a gap, then samples in a row; clear where there are fewer rows."""
+    if len(x) == 0:
+        return None
+    chosen = x[rng.permutation(len(x))[:across]]
+    height, width = schema.shape[:2]
+    gap = max(1, width // 14)
+    sheet = np.zeros((height, (across + 1) * (width + gap) + gap, 4), np.uint8)
+    for i, image in enumerate([mean, *chosen]):
+        left = i * (width + gap) + (gap if i else 0)
+        sheet[:, left : left + width] = _rgba(schema, image)
+    return sheet
+
+
+def _rgba(schema: Schema, image: np.ndarray) -> np.ndarray:
+    pixels = np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8).reshape(*schema.shape[:2], -1)
+    colours = pixels if pixels.shape[2] == 3 else np.repeat(pixels[..., :1], 3, axis=2)
+    return np.concatenate([colours, np.full((*schema.shape[:2], 1), 255, np.uint8)], axis=2)
+
+
+def series_plots(schema: Schema, real: Rows, synthetic: Rows) -> list[tuple[str, str]]:
+    """For series, per channel: median and middle 80 % over time."""
+    if schema.kind != "series" or not len(real) or not len(synthetic):
+        return []
+    found = []
+    for i, column in enumerate(schema.columns[:12]):
+        with mpl.rc_context(_STYLE):
+            figure, ax = _canvas(3.2, 1.7)
+            for rows, colour in ((real, REAL), (synthetic, SYNTHETIC)):
+                values = rows.x.reshape(len(rows), *schema.shape)[:, :, i]
+                low, mid, high = np.quantile(values, [0.1, 0.5, 0.9], axis=0)
+                ax.fill_between(
+                    np.arange(len(mid)), low, high, color=colour, alpha=0.2, linewidth=0
+                )
+                ax.plot(mid, color=colour, linewidth=1.6)
+            ax.set_yticks([])
+            found.append((column.name, _svg(figure, f"{column.name} over time")))
+    return found
+
+
+def _canvas(width: float, height: float) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width, height))
+    figure.patch.set_alpha(0)
+    ax = figure.add_subplot()
+    ax.patch.set_alpha(0)
+    return figure, ax
+
+
+def _short(name: str, most: int = 18) -> str:
+    return name if len(name) <= most else name[: most - 1] + "…"
+
+
+def _wrap(name: str) -> str:
+    return name.replace(" ", "\n", 1)
+
+
+def _svg(figure: Figure, alt: str) -> str:
+    """The figure as inline SVG: page colours, no fixed size, ids of its own."""
+    buffer = io.StringIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # glyphs the measuring font lacks
+        with mpl.rc_context({"svg.hashsalt": alt}):
+            figure.savefig(buffer, format="svg", metadata={"Date": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    for pattern in _SURPLUS:
+        text = re.sub(pattern, "", text, flags=re.DOTALL)
+    for placeholder, variable in _VARIABLES.items():
+        text = text.replace(placeholder, variable)
+    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
+    label = html.escape(alt, quote=True)
+    return text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
+
+
+def _picture(pixels: np.ndarray, alt: str, *, grow: bool = False) -> str:
+    """RGBA pixels as an embedded image that keeps its pixels sharp."""
+    buffer = io.BytesIO()
+    Image.fromarray(pixels, "RGBA").save(buffer, format="PNG", optimize=True)
+    data = base64.b64encode(buffer.getvalue()).decode()
+    kind = "heat" if grow else "strip"
+    label = html.escape(alt, quote=True)
+    return f'<img class="{kind}" alt="{label}" src="data:image/png;base64,{data}">'
