@@ -1,0 +1,235 @@
+"""Layers for a stack of clients.
+
+Parameters are ``dict[str, Tensor [C, …]]`` and inputs ``[C, B, …]``: one call runs the
+same layer of C different clients (design.md §3A). Dense layers are one batched matrix
+product; convolutions gain nothing from stacking (grouped convolutions lose), so they run
+client by client and the training loop gives them chunks of one client. A net is a tuple of
+layers; a layer is a frozen dataclass with ``shapes`` (its parameters without the client
+axis) and ``__call__``. A recurrent layer would be one more such class.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+__all__ = [
+    "Conv",
+    "ConvTranspose",
+    "Dense",
+    "Layer",
+    "Net",
+    "Params",
+    "Reshape",
+    "apply",
+    "flatten",
+    "init",
+    "shapes",
+    "size",
+    "stack",
+    "unflatten",
+]
+
+Params = dict[str, Tensor]
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "linear": lambda x: x,
+    "relu": torch.relu,
+    "leaky": lambda x: functional.leaky_relu(x, 0.2),
+    "swish": functional.silu,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+}
+
+
+class Layer(Protocol):
+    """What a net is made of."""
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Parameter shapes of one client."""
+
+    def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """Run C clients: ``[C, B, …] → [C, B, …]``."""
+
+
+Net = tuple[Layer, ...]
+
+
+class _Affine(torch.autograd.Function):
+    """Batched ``x·w + b`` (then relu) whose weight gradients land in buffers of the optimiser.
+
+    Fresh gradient tensors of many clients are megabytes per step, and the page faults of
+    allocating them cost more than the product. A parameter with a ``scratch`` buffer (the
+    training loop sets it) is written there and reports no gradient of its own.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
+        out = torch.baddbmm(bias.unsqueeze(1), x, weight)
+        if relu:
+            out.relu_()
+        ctx.save_for_backward(x, out if relu else None)
+        ctx.leaves = weight, bias
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
+        (x, out), (weight, bias) = ctx.saved_tensors, ctx.leaves
+        if out is not None:
+            grad = torch.ops.aten.threshold_backward(grad, out, 0)
+        if weight.scratch_used:  # the layer was applied twice in one step
+            weight.scratch.baddbmm_(x.transpose(1, 2), grad)
+            bias.scratch.add_(grad.sum(1))
+        else:
+            torch.bmm(x.transpose(1, 2), grad, out=weight.scratch)
+            torch.sum(grad, 1, out=bias.scratch)
+        weight.scratch_used = bias.scratch_used = True
+        back = torch.bmm(grad, weight.transpose(1, 2)) if ctx.needs_input_grad[0] else None
+        return back, None, None, None
+
+
+def affine(x: Tensor, weight: Tensor, bias: Tensor, activation: str = "linear") -> Tensor:
+    """``activation(x [C, B, F] · weight [C, F, G] + bias [C, G])``."""
+    if activation in ("linear", "relu") and hasattr(weight, "scratch"):
+        return _Affine.apply(x, weight, bias, activation == "relu")
+    return ACTIVATIONS[activation](torch.baddbmm(bias.unsqueeze(1), x, weight))
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A fully connected layer on ``[C, B, inputs]``."""
+
+    inputs: int
+    outputs: int
+    activation: str = "relu"
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Weight and bias of one client."""
+        return {"weight": (self.inputs, self.outputs), "bias": (self.outputs,)}
+
+    def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """``[C, B, inputs] → [C, B, outputs]``."""
+        return affine(x, params["weight"], params["bias"], self.activation)
+
+
+@dataclass(frozen=True)
+class Conv:
+    """A 3×3 convolution with padding 1 on ``[C, B, inputs, H, W]``."""
+
+    inputs: int
+    outputs: int
+    stride: int = 1
+    activation: str = "relu"
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Weight and bias of one client."""
+        return {"weight": (self.outputs, self.inputs, 3, 3), "bias": (self.outputs,)}
+
+    def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """``[C, B, inputs, H, W] → [C, B, outputs, ⌈H/stride⌉, ⌈W/stride⌉]``."""
+        rows = zip(x, params["weight"], params["bias"], strict=True)
+        out = [functional.conv2d(a, w, b, self.stride, padding=1) for a, w, b in rows]
+        return ACTIVATIONS[self.activation](_join(out))
+
+
+@dataclass(frozen=True)
+class ConvTranspose:
+    """A 3×3 transposed convolution that multiplies height and width by its stride."""
+
+    inputs: int
+    outputs: int
+    stride: int = 1
+    activation: str = "relu"
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Weight and bias of one client."""
+        return {"weight": (self.inputs, self.outputs, 3, 3), "bias": (self.outputs,)}
+
+    def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """``[C, B, inputs, H, W] → [C, B, outputs, H·stride, W·stride]``."""
+        extra = self.stride - 1
+        rows = zip(x, params["weight"], params["bias"], strict=True)
+        out = [functional.conv_transpose2d(a, w, b, self.stride, 1, extra) for a, w, b in rows]
+        return ACTIVATIONS[self.activation](_join(out))
+
+
+@dataclass(frozen=True)
+class Reshape:
+    """Gives every record another shape; has no parameters."""
+
+    shape: tuple[int, ...]
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Nothing to learn."""
+        return {}
+
+    def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """``[C, B, …] → [C, B, *shape]``."""
+        return x.reshape(*x.shape[:2], *self.shape)
+
+
+def _join(clients: list[Tensor]) -> Tensor:
+    return clients[0].unsqueeze(0) if len(clients) == 1 else torch.stack(clients)
+
+
+def shapes(net: Net, prefix: str = "") -> dict[str, tuple[int, ...]]:
+    """Every parameter's name and shape, in order, for one client."""
+    return {
+        f"{prefix}{i}.{name}": shape
+        for i, layer in enumerate(net)
+        for name, shape in layer.shapes.items()
+    }
+
+
+def size(net: Net) -> int:
+    """Number of parameters of one client."""
+    return sum(math.prod(shape) for shape in shapes(net).values())
+
+
+def init(net: Net, prefix: str = "", *, rng: torch.Generator) -> Params:
+    """Glorot-uniform weights and zero biases of one client (no client axis)."""
+    return {name: _glorot(shape, rng) for name, shape in shapes(net, prefix).items()}
+
+
+def _glorot(shape: tuple[int, ...], rng: torch.Generator) -> Tensor:
+    if len(shape) == 1:
+        return torch.zeros(shape)
+    field = math.prod(shape[2:])
+    bound = math.sqrt(6 / (field * (shape[0] + shape[1])))
+    return (torch.rand(shape, generator=rng) * 2 - 1) * bound
+
+
+def apply(net: Net, params: Mapping[str, Tensor], x: Tensor, prefix: str = "") -> Tensor:
+    """Run the net: ``[C, B, …] → [C, B, …]``."""
+    for i, layer in enumerate(net):
+        own = {name: params[f"{prefix}{i}.{name}"] for name in layer.shapes}
+        x = layer(own, x)
+    return x
+
+
+def stack(params: Mapping[str, Tensor], clients: int) -> Params:
+    """The same parameters for every client, ``[…] → [C, …]``: views of one copy, read-only."""
+    return {name: p.expand(clients, *p.shape) for name, p in params.items()}
+
+
+def flatten(net: Net, params: Mapping[str, Tensor], prefix: str = "") -> Tensor:
+    """One vector per client, in the order of ``shapes``: ``[C, P]``."""
+    return torch.cat([params[name].flatten(1) for name in shapes(net, prefix)], dim=1)
+
+
+def unflatten(net: Net, flat: Tensor, prefix: str = "") -> Params:
+    """The inverse of ``flatten``: ``[C, P]`` to named ``[C, …]`` parameters."""
+    named = shapes(net, prefix)
+    pieces = flat.split([math.prod(shape) for shape in named.values()], dim=1)
+    return {n: p.reshape(-1, *s) for (n, s), p in zip(named.items(), pieces, strict=True)}

@@ -1,0 +1,1 @@
+"""Local training of many sites at once."""

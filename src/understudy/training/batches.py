@@ -1,0 +1,111 @@
+"""Mini-batches for sites of unequal size, as indices and weights.
+
+A plan of batches is ``index [S, C, B]`` into shared rows and ``weight [S, C, B]``; weights
+of a client's batch sum to one and padding weighs nothing. ``steps [C]`` says how many
+batches each client has: a client beyond its last one takes no part. Two rules: whole
+epochs without replacement (steps depend on the rows a site holds), or a public number of
+steps drawn with replacement, which is the same at every site that has any row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.data.shards import Shards
+
+__all__ = ["Batches", "Rows", "by_class", "epochs", "steps"]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which stored rows each member of the stack trains on."""
+
+    order: np.ndarray | None  # positions into the storage; None: as stored
+    starts: np.ndarray  # [C]
+    counts: np.ndarray  # [C]
+
+    @classmethod
+    def of(cls, data: Shards) -> Rows:
+        """One member per site."""
+        return cls(None, data.starts.numpy(), data.counts.numpy())
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+
+@dataclass(frozen=True)
+class Batches:
+    """``index`` and ``weight`` [S, C, B]; ``steps`` [C]."""
+
+    index: Tensor
+    weight: Tensor
+    steps: Tensor
+
+    def take(self, members: Tensor) -> Batches:
+        """The plan of some members, cut to the steps they need."""
+        most = int(self.steps[members].max()) if len(members) else 0
+        index, weight = self.index[:most, members], self.weight[:most, members]
+        return Batches(index, weight, self.steps[members])
+
+
+def by_class(data: Shards, classes: int) -> Rows:
+    """One member per site *and* class, site-major: C·K members."""
+    sites = [np.arange(int(s), int(s + n)) for s, n in zip(data.starts, data.counts, strict=True)]
+    labels = data.y.numpy()
+    orders = [site[np.argsort(labels[site], kind="stable")] for site in sites]
+    counts = np.concatenate([np.bincount(labels[site], minlength=classes) for site in sites])
+    return Rows(np.concatenate(orders), counts.cumsum() - counts, counts)
+
+
+def steps(rows: Rows, number: int, batch: int, *, rng: np.random.Generator) -> Batches:
+    """``number`` batches of ``batch`` rows for every member that has rows."""
+    draw = rng.random((number, len(rows), batch))
+    local = (draw * rows.counts[:, None]).astype(np.int64)
+    weight = np.full(draw.shape, 1 / batch, np.float32)
+    return _batches(rows, local, weight, np.where(rows.counts > 0, number, 0))
+
+
+def epochs(rows: Rows, number: int, batch: int, *, rng: np.random.Generator) -> Batches:
+    """``number`` passes over every member's rows, reshuffled each time."""
+    most = int(rows.counts.max(initial=0))
+    per_epoch = -(-most // batch)
+    padded = per_epoch * batch
+    order = _shuffled(rows.counts, number, padded, rng)
+    inside = np.arange(padded) < rows.counts[:, None]  # [C, padded]
+    grid = (number, len(rows), per_epoch, batch)
+    local = order.reshape(grid)
+    valid = np.broadcast_to(inside.reshape(1, *grid[1:]), grid)
+    weight = valid / np.maximum(1, valid.sum(-1, keepdims=True))
+    needed = -(-rows.counts // batch)
+    return _packed(rows, local, weight.astype(np.float32), needed)
+
+
+def _shuffled(counts: np.ndarray, number: int, padded: int, rng: np.random.Generator) -> np.ndarray:
+    keys = rng.random((number, len(counts), padded))
+    keys[:, np.arange(padded) >= counts[:, None]] = 2.0
+    return np.argsort(keys, axis=-1)
+
+
+def _packed(rows: Rows, local: np.ndarray, weight: np.ndarray, needed: np.ndarray) -> Batches:
+    """Close the gaps between one epoch's last batch and the next epoch's first."""
+    number, members, per_epoch, batch = local.shape
+    step = np.arange(number * per_epoch)[:, None]
+    safe = np.maximum(1, needed)
+    epoch, slot = np.minimum(step // safe, number - 1), step % safe
+    member = np.arange(members)[None, :]
+    local, weight = local[epoch, member, slot], weight[epoch, member, slot]
+    return _batches(rows, local.reshape(-1, members, batch), weight, number * needed)
+
+
+def _batches(rows: Rows, local: np.ndarray, weight: np.ndarray, count: np.ndarray) -> Batches:
+    held = np.maximum(rows.counts - 1, 0)[:, None]
+    index = np.minimum(local, held) + np.where(rows.counts > 0, rows.starts, 0)[:, None]
+    if rows.order is not None:
+        index = rows.order[index] if len(rows.order) else np.zeros_like(index)
+    return Batches(
+        torch.from_numpy(index), torch.from_numpy(weight), torch.from_numpy(count.astype(np.int64))
+    )

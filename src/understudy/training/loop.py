@@ -1,0 +1,208 @@
+"""Stacked training: every client of a cohort in one set of kernels (design.md §3A).
+
+Clients are ordered by their number of steps, so at any step those still training are the
+first ``a`` of the stack: the step runs on views ``[:a]`` and a client that has finished,
+its parameters and its optimiser state cannot move. The stack is cut into chunks that fit
+the cache; where there are several chunks and several threads, each thread takes its own
+chunks and computes with one core, which also keeps convolutions (chunks of one client)
+on all cores. Results do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from understudy.nets.layers import Params
+from understudy.rng import Streams
+from understudy.training import optim
+from understudy.training.batches import Batches
+from understudy.training.optim import Optimiser
+
+__all__ = ["CHUNK_BYTES", "Batch", "Loss", "chunk_size", "train"]
+
+CHUNK_BYTES = 16 * 2**20  # parameters, gradients and two moments of one chunk
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a loss sees at one step: ``x [C, B, F]``, ``y [C, B]``, ``weight [C, B]``."""
+
+    x: Tensor
+    y: Tensor
+    weight: Tensor
+    members: Tensor  # [C] which members of the stack these are
+    step: int
+    noise: torch.Generator
+
+
+Loss = Callable[[Mapping[str, Tensor], Batch], Tensor]  # → [C], one number per client
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One call of `train`, shared by its workers; every chunk writes its own rows of ``out``."""
+
+    params: Mapping[str, Tensor]
+    state: Mapping[str, Tensor]
+    out: dict[str, Tensor]
+    moving: tuple[str, ...]
+    loss: Loss
+    x: Tensor
+    y: Tensor
+    batches: Batches
+    optimiser: Optimiser
+    max_norm: float | None
+    rng: Streams
+
+
+def train(
+    params: Mapping[str, Tensor],
+    loss: Loss,
+    x: Tensor,
+    y: Tensor,
+    batches: Batches,
+    optimiser: Optimiser,
+    state: Mapping[str, Tensor] | None = None,
+    *,
+    only: str = "",
+    chunk: int | None = None,
+    max_norm: float | None = None,
+    rng: Streams,
+) -> tuple[Params, Params]:
+    """Train the parameters whose name starts with ``only``; the rest stays fixed.
+
+    ``params`` are ``[C, …]`` and are not written to. Returns new parameters and, if a
+    ``state`` of `optim.start` came in, the optimiser state to keep (else an empty one).
+    A client whose training left the finite numbers keeps what it came with; ``max_norm``
+    caps the gradient of each client.
+    """
+    moving = tuple(name for name in params if name.startswith(only))
+    kept = dict(state or {})
+    out = {n: torch.empty(t.shape) for n, t in {**params, **kept}.items() if n in (*moving, *kept)}
+    run = _Run(params, kept, out, moving, loss, x, y, batches, optimiser, max_norm, rng)
+    members = torch.argsort(batches.steps, descending=True, stable=True)
+    size = chunk or chunk_size({name: params[name] for name in moving})
+    _all_chunks(run, list(enumerate(members.split(size))))
+    return {**params, **{n: out[n] for n in moving}}, {n: out[n] for n in kept}
+
+
+def chunk_size(params: Mapping[str, Tensor], limit: int = CHUNK_BYTES) -> int:
+    """Clients per chunk: one for convolutions, else as many as fit ``limit`` bytes."""
+    if any(p.ndim > 4 for p in params.values()):
+        return 1
+    each = 16 * sum(math.prod(p.shape[1:]) for p in params.values())
+    return max(1, limit // max(1, each))
+
+
+def _all_chunks(run: _Run, chunks: list[tuple[int, Tensor]]) -> None:
+    """Workers draw chunks from one queue; with a single worker it uses all cores itself."""
+    queue = iter(chunks)
+    threads = min(torch.get_num_threads(), len(chunks))
+    if threads <= 1:
+        return _worker(run, queue)
+    before = torch.get_num_threads()
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        for done in [pool.submit(_worker, run, queue) for _ in range(threads)]:
+            done.result()
+    torch.set_num_threads(before)
+    return None
+
+
+def _worker(run: _Run, queue: Iterator[tuple[int, Tensor]]) -> None:
+    """Train chunk after chunk in buffers that are allocated once."""
+    buffers = _Buffers()
+    for number, members in queue:
+        params = {n: buffers.select(n, p, members) for n, p in run.params.items()}
+        moving = {n: params[n] for n in run.moving}
+        state = {n: buffers.select(n, s, members) for n, s in run.state.items()}
+        state = state or optim.start(run.optimiser, moving, empty=buffers.empty)
+        scratch = {n: buffers.empty(f"scratch {n}", p.shape) for n, p in moving.items()}
+        _run_chunk(run, params, state, scratch, members, run.rng.torch("chunk", number))
+        _store(run, {**moving, **state}, members)
+
+
+class _Buffers:
+    """Named storage that later, never larger chunks use again."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Tensor] = {}
+
+    def empty(self, name: str, shape: Sequence[int]) -> Tensor:
+        if name not in self._held or len(self._held[name]) < shape[0]:
+            self._held[name] = torch.empty(*shape)
+        return self._held[name][: shape[0]]
+
+    def select(self, name: str, whole: Tensor, members: Tensor) -> Tensor:
+        part = self.empty(name, (len(members), *whole.shape[1:]))
+        return torch.index_select(whole, 0, members, out=part)
+
+
+def _run_chunk(
+    run: _Run,
+    params: dict[str, Tensor],
+    state: dict[str, Tensor],
+    scratch: dict[str, Tensor],
+    members: Tensor,
+    noise: torch.Generator,
+) -> None:
+    """All steps of one chunk, in place."""
+    batches = run.batches.take(members)
+    active = (batches.steps > torch.arange(len(batches.index))[:, None]).sum(1).tolist()
+    for step, count in enumerate(active):
+        if step == 0 or count < active[step - 1]:
+            fixed = {n: p[:count] for n, p in params.items()}
+            leaves = {n: _leaf(fixed[n], scratch[n][:count]) for n in run.moving}
+            now = {n: s[:count] for n, s in state.items()}
+        index = batches.index[step, :count]
+        weight = batches.weight[step, :count]
+        batch = Batch(run.x[index], run.y[index], weight, members[:count], step, noise)
+        grads = _gradients(run.loss({**fixed, **leaves}, batch).sum(), leaves)
+        if run.max_norm is not None:
+            _cap(grads, run.max_norm)
+        optim.advance(run.optimiser, leaves, grads, now)
+
+
+def _leaf(param: Tensor, scratch: Tensor) -> Tensor:
+    leaf = param.detach().requires_grad_()
+    leaf.scratch = scratch  # type: ignore[attr-defined]
+    return leaf
+
+
+def _gradients(total: Tensor, leaves: Mapping[str, Tensor]) -> list[Tensor]:
+    """Per-client gradients: clients share no parameter, so one sum gives them all."""
+    for leaf in leaves.values():
+        leaf.scratch_used = False  # type: ignore[attr-defined]
+    grads = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+    return [_collect(g, leaf) for g, leaf in zip(grads, leaves.values(), strict=True)]
+
+
+def _collect(grad: Tensor | None, leaf: Tensor) -> Tensor:
+    if not leaf.scratch_used:  # type: ignore[attr-defined]
+        return torch.zeros_like(leaf) if grad is None else grad.contiguous()
+    buffer: Tensor = leaf.scratch  # type: ignore[attr-defined]
+    return buffer if grad is None else buffer.add_(grad)
+
+
+def _cap(grads: list[Tensor], limit: float) -> None:
+    norms = torch.stack([g.flatten(1).norm(dim=1) for g in grads]).norm(dim=0)
+    broken = ~norms.isfinite()
+    factor = (limit / norms.clamp(min=1e-12)).clamp(max=1.0)
+    for grad in grads:
+        grad.mul_(factor.view(-1, *[1] * (grad.ndim - 1)))
+        grad[broken] = 0.0
+
+
+def _store(run: _Run, tensors: dict[str, Tensor], members: Tensor) -> None:
+    """Keep what was trained; a client with a number that is not finite keeps what it had."""
+    sums = [t.reshape(len(members), -1).sum(1) for t in tensors.values()]
+    broken = members[~torch.stack(sums).isfinite().all(0)]
+    for name, out in run.out.items():
+        out.index_copy_(0, members, tensors[name])
+        if len(broken):
+            out[broken] = {**run.params, **run.state}[name][broken]
