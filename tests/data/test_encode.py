@@ -55,7 +55,10 @@ def tables(draw: st.DrawFn) -> tuple[Schema, Records]:
     pairs.insert(place, (label, st.sampled_from(["no", "yes"])))
     n = draw(st.integers(0, 6))
     frame = pd.DataFrame(
-        {c.name: pd.Series(draw(st.lists(v, min_size=n, max_size=n)), dtype=object) for c, v in pairs}
+        {
+            c.name: pd.Series(draw(st.lists(v, min_size=n, max_size=n)), dtype=object)
+            for c, v in pairs
+        }
     )
     schema = Schema("table", "t", 10, tuple(c for c, _ in pairs), label="y")
     return schema, from_frame(frame, schema)
@@ -161,7 +164,10 @@ def test_a_missing_cell_is_refused_where_none_is_allowed(cell: object) -> None:
 
 def test_a_listed_category_is_a_category_even_if_it_reads_like_missing() -> None:
     schema = Schema("table", "t", 1, (Column("w", "categorical", categories=("?", "NA")),))
-    assert encode(schema, Records(frame=pd.DataFrame({"w": ["NA", "?"]}))).x.argmax(1).tolist() == [1, 0]
+    assert encode(schema, Records(frame=pd.DataFrame({"w": ["NA", "?"]}))).x.argmax(1).tolist() == [
+        1,
+        0,
+    ]
 
 
 @pytest.mark.parametrize(("kind", "cell"), [("integer", "1.5"), ("integer", "x"), ("date", "7")])
@@ -188,7 +194,9 @@ def test_rows_per_person_are_capped_in_file_order() -> None:
     encoded = encode(schema, from_frame(rows, schema))
     assert np.rint(encoded.x[:, 0] * 9).tolist() == [1, 2, 3, 5]
     assert encoded.person.tolist() == [0, 1, 0, 1] and encoded.rows.tolist() == [0, 1, 2, 4]
-    pd.testing.assert_frame_equal(rows[["v"]].iloc[:0], decode(schema, encoded.x[:0], encoded.y[:0]).frame)
+    pd.testing.assert_frame_equal(
+        rows[["v"]].iloc[:0], decode(schema, encoded.x[:0], encoded.y[:0]).frame
+    )
 
 
 @pytest.mark.parametrize("blank", [None, "", "NA"])

@@ -75,7 +75,10 @@ def test_the_canonical_text_reads_back_to_the_same_schema_and_hash() -> None:
 
 def test_comments_and_key_order_do_not_change_the_hash_but_bounds_do() -> None:
     found = Schema.parse(TEXT)
-    assert Schema.parse("# hello\n" + TEXT.replace("low = 0\nhigh = 120", "high = 120\nlow = 0")).hash == found.hash
+    assert (
+        Schema.parse("# hello\n" + TEXT.replace("low = 0\nhigh = 120", "high = 120\nlow = 0")).hash
+        == found.hash
+    )
     assert Schema.parse(TEXT.replace("high = 120", "high = 121")).hash != found.hash
 
 

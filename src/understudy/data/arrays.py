@@ -101,9 +101,12 @@ def shape_series(schema: Schema, series: np.ndarray | None) -> np.ndarray:
 
 def _shaped(schema: Schema, held: np.ndarray) -> np.ndarray:
     """Allow for a left-out or an extra last axis of one."""
-    shape = (len(held), *schema.shape) if held.ndim else ()
-    squeezed = tuple(s for i, s in enumerate(shape) if i < 2 or s != 1)
-    if tuple(s for i, s in enumerate(held.shape) if i < 2 or s != 1) != squeezed:
+
+    def squeeze(shape: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(s for i, s in enumerate(shape) if i < 2 or s != 1)
+
+    shape = (len(held) if held.ndim else 0, *schema.shape)
+    if squeeze(held.shape) != squeeze(shape):
         raise DataError(
             f"{schema.kind} records of shape {list(schema.shape)}",
             f"{list(held.shape[1:])}",

@@ -128,7 +128,7 @@ def _bounded(kind: str, values: np.ndarray) -> Guess:
 
 def outwards(low: float, high: float) -> tuple[float, float]:
     """Round bounds outwards to one digit of their span, never on the extremes (but for zero)."""
-    span = (high - low) or abs(high) or 1.0
+    span = max(high - low, 1e-6 * abs(low), 1e-6 * abs(high), 1e-9)
     power = math.floor(math.log10(span))
     step = 10.0**power
     down = 0.0 if low == 0 else (math.ceil(low / step) - 1) * step

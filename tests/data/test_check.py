@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from understudy.data import Column, Finding, Schema, check
+
+SCHEMA = Schema(
+    "table",
+    "t",
+    5,
+    (
+        Column("age", "integer", 0, 120, missing=True),
+        Column("ward", "categorical", categories=("a", "b"), other="b"),
+        Column("ill", "boolean"),
+    ),
+    label="ill",
+)
+
+
+def findings(tmp_path, text: str, schema: Schema = SCHEMA) -> list[Finding]:
+    (tmp_path / "rows.csv").write_text(text)
+    return check(schema, tmp_path / "rows.csv")
+
+
+def test_a_file_that_fits_says_so(tmp_path) -> None:
+    found = findings(tmp_path, "age,ward,ill\n3,a,1\n4,b,0\n")
+    assert [f.level for f in found] == ["ok", "ok"]
+    assert found[0].text == "2 rows" and "3 of 3 columns" in found[1].text
+
+
+def test_what_public_rules_handle_is_counted(tmp_path) -> None:
+    found = findings(tmp_path, "age,ward,ill\n-3,a,1\ninf,zzz,0\n,qqq,0\n")
+    assert [(f.level, f.column, f.rows) for f in found[2:]] == [
+        ("note", "age", 1),
+        ("note", "age", 2),
+        ("note", "ward", 2),
+    ]
+    said = " / ".join(f.text for f in found)
+    assert "2 values outside 0 to 120 are clamped" in said
+    assert "2 unknown categories become 'b'" in said and "1 cells are missing" in said
+    assert "zzz" not in said
+
+
+@pytest.mark.parametrize(
+    ("text", "column"),
+    [
+        ("age,ward,ill\nsecret,a,1\n", "age"),
+        ("age,ward,ill\n3.5,a,1\n", "age"),
+        ("age,ward,ill\n3,,1\n", "ward"),
+        ("age,ward,ill\n3,a,\n", "ill"),
+        ("age,ward,ill\n3,a,secret\n", "ill"),
+        ("age,ward\n3,a\n", None),
+        ("age,ward,ill,zip\n3,a,1,9\n", None),
+        ("age,ward,ill,ill\n3,a,1,1\n", None),
+    ],
+)
+def test_what_no_rule_handles_is_an_error(tmp_path, text: str, column: str | None) -> None:
+    found = findings(tmp_path, text)
+    errors = [f for f in found if f.level == "error"]
+    assert [f.column for f in errors] == [column] and found[-1] is errors[-1]
+    assert "secret" not in errors[0].text
+
+
+def test_no_rows_one_class_and_more_rows_than_declared_are_noted(tmp_path) -> None:
+    assert "contributes nothing" in findings(tmp_path, "")[0].text
+    assert "1 of 2 classes" in findings(tmp_path, "age,ward,ill\n3,a,1\n")[-1].text
+    many = findings(tmp_path, "age,ward,ill\n" + "3,a,1\n3,a,0\n" * 5)
+    assert many[0].level == "note" and "more than the 5" in many[0].text
+
+
+def test_rows_beyond_the_cap_are_counted(tmp_path) -> None:
+    schema = Schema(
+        "table", "t", 9, (Column("age", "integer", 0, 9),), person="who", rows_per_person=1
+    )
+    found = findings(tmp_path, "who,age\nx,1\nx,2\ny,3\n", schema)
+    assert found[-1].rows == 1 and "beyond 1 per person" in found[-1].text
+
+
+def test_series_count_what_is_clamped_and_refuse_wrong_shapes(tmp_path) -> None:
+    schema = Schema("series", "s", 9, (Column("v", "numeric", -1, 1),), shape=(4, 1))
+    path = tmp_path / "a.npz"
+    np.savez(path, X=np.array([[0, 0, 5, 9], [0, 0, 0, 0.0]]))
+    assert [(f.column, f.rows) for f in check(schema, path)[1:]] == [("v", 2)]
+    np.savez(path, X=np.zeros((2, 5)))
+    assert check(schema, path)[0].level == "error"
+    assert "nothing at" in check(schema, tmp_path / "none.npz")[0].text

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from understudy.data import Schema, check, draft, encode, read
+from understudy.data.draft import outwards
+from understudy.errors import DataError, SchemaError
+
+
+def table(n: int = 40) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "age": rng.integers(18, 88, n),
+            "weight": rng.normal(70, 9, n).round(1),
+            "ward": rng.choice(["a", "b", "c"], n),
+            "smokes": rng.choice(["yes", "no"], n),
+            "seen": pd.date_range("2021-03-04", periods=n).strftime("%Y-%m-%d"),
+            "result": rng.choice([0, 1], n),
+        }
+    )
+
+
+def drafted(tmp_path, frame: pd.DataFrame, **options: object) -> tuple[str, list[str]]:
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    return draft(tmp_path / "rows.csv", **options)
+
+
+def test_a_draft_without_identifiers_describes_the_file_it_came_from(tmp_path) -> None:
+    text, _ = drafted(tmp_path, table(), label="result")
+    schema = Schema.parse(text)
+    kinds = {c.name: c.kind for c in schema.columns}
+    assert kinds == {
+        "age": "integer",
+        "weight": "numeric",
+        "ward": "categorical",
+        "smokes": "boolean",
+        "seen": "date",
+        "result": "categorical",
+    }
+    assert schema.classes == ("0", "1") and schema.name == "rows"
+    assert all(f.level == "ok" for f in check(schema, tmp_path / "rows.csv"))
+
+
+def test_bounds_do_not_show_the_extremes(tmp_path) -> None:
+    frame = table()
+    schema = Schema.parse(drafted(tmp_path, frame)[0])
+    age, weight = schema.columns[:2]
+    assert age.low < frame["age"].min() and age.high > frame["age"].max()
+    assert weight.low < frame["weight"].min() and weight.high > frame["weight"].max()
+    assert weight.decimals == 1
+
+
+@given(st.floats(-1e9, 1e9), st.floats(0, 1e9))
+def test_rounding_outwards_always_holds_the_values(low: float, span: float) -> None:
+    down, up = outwards(low, low + span)
+    assert down <= low <= low + span <= up and down < up
+    assert down < low or low == 0 or down == 0
+    assert not (low >= 0 > down)
+
+
+@pytest.mark.parametrize(
+    ("name", "cells"),
+    [
+        ("patient_id", [1] * 40),
+        ("PassengerId", list("ab" * 20)),
+        ("E-Mail", list("ab" * 20)),
+        ("last name", list("ab" * 20)),
+        ("SSN", list("ab" * 20)),
+        ("code", list(range(1000, 1040))),
+        ("remark", [f"text {i}" for i in range(40)]),
+        ("comment", [f"text {i % 25}" for i in range(40)]),
+        ("nothing", [None] * 40),
+    ],
+)
+def test_likely_identifiers_must_be_classified_by_a_human(tmp_path, name: str, cells: list) -> None:
+    text, warnings = drafted(tmp_path, table().assign(**{name: cells}))
+    with pytest.raises(SchemaError, match=re.escape(name)):
+        Schema.parse(text)
+    assert any(name in warning and "decision" in warning for warning in warnings)
+    decided = text.replace('"unclassified"', '"ignore"')
+    assert len(read(tmp_path / "rows.csv", Schema.parse(decided))) == 40
+
+
+@pytest.mark.parametrize("name", ["humidity", "width", "identity_known", "paid", "emission"])
+def test_harmless_names_are_not_mistaken_for_identifiers(tmp_path, name: str) -> None:
+    Schema.parse(drafted(tmp_path, table().assign(**{name: list("ab" * 20)}))[0])
+
+
+def test_values_of_unclassified_columns_are_not_in_the_draft(tmp_path) -> None:
+    text, warnings = drafted(tmp_path, table().assign(name=[f"Smith{i}" for i in range(40)]))
+    assert "Smith" not in text + " ".join(warnings)
+
+
+def test_too_many_categories_are_left_to_a_human(tmp_path) -> None:
+    cells = [f"k{i % 250}" for i in range(1000)]
+    text, _ = drafted(tmp_path, pd.DataFrame({"code": cells, "v": [1, 2] * 500}))
+    assert 'kind = "unclassified"' in text and "k17" not in text
+
+
+def test_missing_cells_are_noticed(tmp_path) -> None:
+    frame = table().astype(object)
+    frame.loc[3, "age"] = None
+    frame.loc[4, "ward"] = "?"
+    schema = Schema.parse(drafted(tmp_path, frame)[0])
+    assert [c.missing for c in schema.columns[:3]] == [True, False, True]
+    assert schema.columns[2].categories == ("a", "b", "c")
+
+
+def test_warnings_say_what_a_draft_reveals(tmp_path) -> None:
+    text, warnings = drafted(tmp_path, table())
+    said = " ".join(warnings)
+    assert "Bounds of 3 columns" in said and "Categories of 1 columns" in said
+    assert text.count("# guess") >= 7 and "records = 40 " in text
+
+
+def test_rows_are_rounded_up(tmp_path) -> None:
+    assert "records = 130 " in drafted(tmp_path, table(123))[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("", "rows"), ("a,b\n", "rows"), ("1,2\n3,4\n", "header"), ("a,a\n1,2\n", "repeated")],
+)
+def test_files_that_cannot_be_drafted_from_are_refused(tmp_path, text: str, message: str) -> None:
+    (tmp_path / "rows.csv").write_text(text)
+    with pytest.raises(DataError, match=message):
+        draft(tmp_path / "rows.csv")
+
+
+def test_an_unknown_label_is_refused(tmp_path) -> None:
+    with pytest.raises(DataError, match="label"):
+        drafted(tmp_path, table(), label="nothing")
+
+
+def test_arrays_are_drafted_too(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    path, y = tmp_path / "a.npz", np.array([0, 1, 1])
+    np.savez(path, X=rng.integers(0, 256, (3, 4, 5), dtype=np.uint8), y=y, chunk=y)
+    images = Schema.parse(draft(path)[0])
+    assert images.kind == "image" and images.shape == (4, 5) and images.classes == ("0", "1")
+    assert len(encode(images, read(path, images))) == 3
+    np.savez(path, X=rng.normal(0, 9, (3, 4, 2)))
+    series = Schema.parse(draft(path)[0])
+    assert series.kind == "series" and series.shape == (4, 2) and len(series.columns) == 2
+    np.savez(path, X=rng.normal(0, 9, (30, 4)).round(2), y=rng.integers(0, 3, 30))
+    flat = Schema.parse(draft(path)[0])
+    assert flat.kind == "table" and flat.label == "y" and len(read(path, flat)) == 30
+
+
+def test_folders_of_images_are_drafted_too(tmp_path) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (6, 5)).save(tmp_path / name / "1.png")
+    schema = Schema.parse(draft(tmp_path)[0])
+    assert schema.shape == (5, 6, 3) and schema.classes == ("cat", "dog")
+    assert len(read(tmp_path, schema)) == 2

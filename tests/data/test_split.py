@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from understudy.data import Column, Encoded, Records, Schema, encode, split
+from understudy.errors import StudyError
+from understudy.rng import Streams
+
+SCHEMA = Schema("image", "i", 100, classes=tuple("0123"), shape=(1, 2))
+
+
+def rows(n: int, seed: int = 0, persons: int | None = None) -> Encoded:
+    rng = np.random.default_rng(seed)
+    person = None if persons is None else rng.integers(0, persons, n)
+    return Encoded(rng.random((n, 2), np.float32), rng.integers(0, 4, n), person)
+
+
+def cut(
+    encoded: Encoded, how: str, sites: int, seed: int = 0, **options: object
+) -> list[np.ndarray]:
+    return split(SCHEMA, encoded, how, sites, rng=np.random.default_rng(seed), **options)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(["uniform", "kmeans", "geometric", "dirichlet", "classes"]),
+    st.integers(0, 60),
+    st.integers(1, 12),
+    st.sampled_from([None, 5]),
+    st.integers(0, 1000),
+)
+def test_every_row_goes_to_exactly_one_site(
+    how: str, n: int, sites: int, persons: int | None, seed: int
+) -> None:
+    options = {"classes_per_site": 4} if how == "classes" else {}
+    encoded = rows(n, seed, persons)
+    parts = cut(encoded, how, sites, seed, **options)
+    assert len(parts) == sites
+    assert sorted(np.concatenate(parts).tolist()) == list(range(n))
+    assert all((np.diff(part) > 0).all() for part in parts)
+    if persons:
+        homes = [set(encoded.person[part]) for part in parts]
+        assert sum(map(len, homes)) == len(set().union(*homes))
+
+
+@pytest.mark.parametrize("how", ["uniform", "kmeans", "geometric", "dirichlet", "classes"])
+def test_a_split_repeats_with_its_seed_and_only_then(how: str) -> None:
+    encoded = rows(400)
+    first, again, other = (cut(encoded, how, 4, seed) for seed in (1, 1, 2))
+    assert all(map(np.array_equal, first, again))
+    assert not all(map(np.array_equal, first, other))
+
+
+def test_streams_are_as_good_as_a_generator() -> None:
+    encoded, streams = rows(50), Streams.from_seed(3)
+    first, again = (split(SCHEMA, encoded, "uniform", 4, rng=streams) for _ in range(2))
+    assert all(map(np.array_equal, first, again))
+
+
+def test_uniform_sites_are_equal_in_size() -> None:
+    assert {len(part) for part in cut(rows(103), "uniform", 10)} == {10, 11}
+
+
+def test_kmeans_sites_hold_neighbours() -> None:
+    x = np.repeat(np.eye(2, dtype=np.float32), 50, axis=0)
+    parts = cut(Encoded(x, np.zeros(100, int)), "kmeans", 2)
+    assert sorted(map(tuple, parts)) == [tuple(range(50)), tuple(range(50, 100))]
+    assert [len(p) for p in cut(Encoded(x[:3], np.zeros(3, int)), "kmeans", 5)].count(0) >= 2
+
+
+def test_geometric_sizes_follow_the_law() -> None:
+    n, sites, a = 200_000, 30, 0.99
+    p = 1 - (1 - a) ** (1 / sites)
+    sizes = np.array([len(part) for part in cut(rows(n), "geometric", sites, a=a)])
+    law = n * (p * (1 - p) ** np.arange(sites) + (1 - a) / sites)
+    assert round(p, 2) == 0.14
+    assert np.abs(sizes - law).max() < 5 * np.sqrt(law.max())
+
+
+def test_a_small_alpha_skews_the_labels() -> None:
+    def purity(alpha: float) -> float:
+        encoded = rows(4000)
+        parts = cut(encoded, "dirichlet", 10, alpha=alpha)
+        tops = [np.bincount(encoded.y[p], minlength=4).max() for p in parts]
+        return sum(tops) / 4000
+
+    assert purity(0.01) > 0.7 and purity(1000.0) < 0.35
+
+
+def test_a_site_sees_only_so_many_classes_and_no_class_is_lost() -> None:
+    encoded = rows(1000)
+    parts = cut(encoded, "classes", 7, classes_per_site=2)
+    assert max(len(np.unique(encoded.y[part])) for part in parts) == 2
+    assert sum(map(len, parts)) == 1000
+
+
+TABLE = Schema(
+    "table",
+    "t",
+    9,
+    (
+        Column("region", "categorical", categories=("n", "s", "w")),
+        Column("age", "integer", 0, 99),
+        Column("ill", "boolean"),
+    ),
+    label="ill",
+)
+RECORDS = Records(
+    frame=pd.DataFrame(
+        {"region": list("nswns"), "age": [5, 6, 5, 6, 7], "ill": [True, False, True, True, False]}
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("column", "sites", "expected"),
+    [
+        ("region", 3, [[0, 3], [1, 4], [2]]),
+        ("region", 4, [[0, 3], [1, 4], [2], []]),
+        ("region", 2, [[0, 2, 3], [1, 4]]),
+        ("ill", 2, [[1, 4], [0, 2, 3]]),
+        ("age", 3, [[0, 2], [1, 3], [4]]),
+    ],
+)
+def test_sites_can_follow_a_column(column: str, sites: int, expected: list[list[int]]) -> None:
+    encoded, rng = encode(TABLE, RECORDS), np.random.default_rng(0)
+    parts = split(TABLE, encoded, "column", sites, rng=rng, column=column, records=RECORDS)
+    assert [part.tolist() for part in parts] == expected
+
+
+def test_sites_can_follow_files() -> None:
+    parts = cut(rows(6), "files", 3, counts=[2, 0, 4])
+    assert [part.tolist() for part in parts] == [[0, 1], [], [2, 3, 4, 5]]
+
+
+def test_files_and_columns_allow_for_rows_left_out_by_the_cap() -> None:
+    encoded = Encoded(np.zeros((3, 2), np.float32), np.zeros(3, int), None, np.array([0, 2, 5]))
+    assert [p.tolist() for p in cut(encoded, "files", 3, counts=[2, 2, 2])] == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize(
+    ("how", "sites", "options", "message"),
+    [
+        ("magic", 2, {}, "uniform"),
+        ("uniform", 0, {}, "at least one"),
+        ("uniform", 2, {"alpha": 1}, "alpha"),
+        ("dirichlet", 2, {"alpha": 0.0}, "alpha above 0"),
+        ("dirichlet", 2, {"alpha": float("nan")}, "alpha above 0"),
+        ("geometric", 2, {"a": 1.0}, "between 0 and 1"),
+        ("classes", 1, {"classes_per_site": 2}, "add sites"),
+        ("classes", 9, {"classes_per_site": 5}, "1 to 4"),
+        ("column", 2, {"column": "none"}, "column"),
+        ("files", 2, {"counts": [50]}, "counts"),
+        ("files", 1, {"counts": [10]}, "counts"),
+        ("kmeans", 2000, {}, "1000"),
+    ],
+)
+def test_impossible_splits_are_refused(how: str, sites: int, options: dict, message: str) -> None:
+    with pytest.raises(StudyError, match=message):
+        cut(rows(3000 if how == "kmeans" else 50), how, sites, **options)
