@@ -226,7 +226,7 @@ def _sites(study: Study, recipe: Recipe, data: Shards, journal: _Journal, folder
 
 
 def _site_plans(study: Study, plan: PrivacyPlan) -> list[PrivacyPlan]:
-    """The plan as each named site follows it: its own cap may ask for more noise or fewer rounds."""
+    """The plan as each named site follows it: its cap may ask for more noise or fewer rounds."""
     return [_site_plan(study, plan, entry) for entry in study.sites]
 
 

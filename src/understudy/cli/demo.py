@@ -54,9 +54,9 @@ split = "dirichlet"   # hospitals see different mixes of cases
 alpha = 1.0
 """,
         ".csv",
-        "Five hospitals hold parts of a breast-cancer table. They want one shared synthetic table "
-        "without sharing rows. Each sends one bounded sum; the server adds noise once. One patient's "
-        "row is protected: with five sites, protecting a whole site would leave nothing to learn.",
+        "Five hospitals hold parts of a breast-cancer table. They want one shared synthetic "
+        "table without sharing rows. Each sends one bounded sum; the server adds noise once. One "
+        "patient's row is protected: with five sites, a claim for a whole site would mean nothing.",
     ),
     "fedvae": Scene(
         "digits",
@@ -80,9 +80,9 @@ sites = 400
 split = "uniform"
 """,
         ".npz",
-        "Four hundred phones hold three or four handwritten digits each. A decoder learns from their "
-        "noisy updates over many rounds; each phone keeps its encoder. A whole phone is protected. "
-        "So few phones make a hard case: expect blurred digits, and a student well below real data.",
+        "Four hundred phones hold three or four handwritten digits each. A decoder learns from "
+        "their noisy updates over many rounds; each phone keeps its encoder. A whole phone is "
+        "protected. So few phones are a hard case: expect blurred digits and a weaker student.",
     ),
 }
 

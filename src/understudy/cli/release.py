@@ -70,8 +70,8 @@ def verify(release: Path = RELEASE, json: bool = JSON) -> None:
             console.print(f"[green]✓[/] {check}")
         console.print(claims_panel(verdict.release.claims))
         console.print(
-            "[dim]This shows that the figures follow from the plan and the ledger; that the run was "
-            "executed as written rests on whoever ran it.[/]"
+            "[dim]This shows that the figures follow from the plan and the ledger; that the run "
+            "was executed as written rests on whoever ran it.[/]"
         )
 
 

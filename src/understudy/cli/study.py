@@ -94,7 +94,7 @@ def _show(study: Study, recipe: Recipe, projected: list[dict[str, float]]) -> No
             f"{p.name}: norm ≤ {p.bound:.4g}, z = {p.noise:.4g} ({p.slot} slot)"
             for p in found.parts
         ),
-        "a site sends": f"{size / 1e6:.3g} MB a round, {size * found.participations / 1e6:.3g} MB in all",
+        "a site sends": f"{size / 1e6:.3g} MB in each of up to {found.participations} round(s)",
     }
     for name, value in rows.items():
         table.add_row(f"[bold]{name}", value)

@@ -1,0 +1,215 @@
+"""Every command on a small study: what it prints, writes and returns."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from understudy.cli import app
+from understudy.data.bundled import bundled
+from understudy.data.table import write
+from understudy.recipes import RECIPES
+
+runner = CliRunner()
+
+MOMENTS = """
+[study]
+name = "small"
+schema = "schema.toml"
+recipe = "fedmoments"
+[privacy]
+epsilon = 2.0
+[simulation]
+data = "rows.csv"
+sites = 4
+"""
+
+MANY_ROUNDS = """
+[study]
+name = "many rounds"
+schema = "schema.toml"
+recipe = "fedvae"
+rounds = {rounds}
+[privacy]
+unit = "site"
+trust = "{trust}"
+noise = 1.0
+[cohort]
+rate = 0.5
+[simulation]
+data = "rows.csv"
+sites = 10
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with rows, a schema, a study and its release."""
+    folder = tmp_path_factory.mktemp("study")
+    schema, records = bundled("breast_cancer")
+    (folder / "schema.toml").write_text(schema.to_toml())
+    write(records, folder / "rows.csv")
+    (folder / "study.toml").write_text(MOMENTS)
+    invoke("run", folder / "study.toml", "--out", folder / "release", "--quiet")
+    return folder
+
+
+def invoke(*words: object, code: int = 0) -> str:
+    result = runner.invoke(app, [str(word) for word in words])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_version_and_help_name_every_command() -> None:
+    assert invoke("--version").startswith("understudy ")
+    text = invoke("--help")
+    for command in "demo recipes schema plan run sample evaluate verify doctor".split():
+        assert command in text
+        assert "Example" in invoke(command, "--help") or command == "schema"
+
+
+def test_recipes_lists_all_and_explains_each() -> None:
+    listed = json.loads(invoke("recipes", "--json"))
+    assert {recipe["name"] for recipe in listed} == set(RECIPES)
+    for name in RECIPES:
+        assert name in invoke("recipes", name)
+    assert "choose one" in invoke("recipes", "nothing", code=4)
+
+
+def test_plan_prints_the_claim_and_spends_nothing(place: Path) -> None:
+    before = {path.name for path in place.iterdir()}
+    assert "ε = 2" in invoke("plan", place / "study.toml").replace("\n", " ")
+    plan = json.loads(invoke("plan", place / "study.toml", "--json"))
+    assert plan["claims"][0]["epsilon"] <= 2.0
+    assert plan["claims"][1]["epsilon"] is None, "the trusted server gets no promise"
+    assert {path.name for path in place.iterdir()} == before
+
+
+def test_plan_projects_to_larger_populations_and_says_it_is_no_claim(
+    place: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "schema.toml").write_text((place / "schema.toml").read_text())
+    (tmp_path / "study.toml").write_text(MANY_ROUNDS.format(rounds=5, trust="central"))
+    text = invoke("plan", tmp_path / "study.toml", "--project", "1000,100000")
+    assert "not a claim" in text
+    rows = json.loads(
+        invoke("plan", tmp_path / "study.toml", "--project", "1000,100000", "--json")
+    )["projections"]
+    assert rows[0]["central"] > rows[1]["central"]
+    invoke("plan", tmp_path / "study.toml", "--project", "many", code=4)
+
+
+def test_verify_accepts_the_release_and_refuses_a_changed_one(place: Path, tmp_path: Path) -> None:
+    assert "unbroken chain" in invoke("verify", place / "release")
+    assert json.loads(invoke("verify", place / "release", "--json"))["ok"]
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in (place / "release").iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    claims = (copy / "claims.json").read_text()
+    (copy / "claims.json").write_text(claims.replace('"epsilon": 1.', '"epsilon": 0.'))
+    assert "expected" in invoke("verify", copy, code=8)
+    invoke("verify", tmp_path / "nothing", code=8)
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.parquet"])
+def test_sample_writes_any_number_of_rows(name: str, place: Path, tmp_path: Path) -> None:
+    out = tmp_path / name
+    invoke("sample", place / "release", "-n", 20_000, "-o", out, "--seed", 3)
+    frame = pd.read_csv(out) if out.suffix == ".csv" else pd.read_parquet(out)
+    assert len(frame) == 20_000
+    assert set(frame["diagnosis"]) == {"benign", "malignant"}
+    invoke("sample", place / "release", "-n", 5, "-o", out, code=9)
+
+
+def test_sample_by_label_and_none_at_all(place: Path, tmp_path: Path) -> None:
+    invoke("sample", place / "release", "-n", 30, "--label", "malignant", "-o", tmp_path / "m.csv")
+    assert set(pd.read_csv(tmp_path / "m.csv")["diagnosis"]) == {"malignant"}
+    invoke("sample", place / "release", "-n", 0, "-o", tmp_path / "none.csv")
+    assert len(pd.read_csv(tmp_path / "none.csv")) == 0
+    invoke(
+        "sample", place / "release", "-n", 3, "--label", "green", "-o", tmp_path / "g.csv", code=8
+    )
+    assert not (tmp_path / "g.csv").exists()
+
+
+def test_evaluate_writes_a_report_and_not_into_the_release(place: Path, tmp_path: Path) -> None:
+    text = invoke(
+        "evaluate", place / "release", "--real", place / "rows.csv", "--out", tmp_path / "report"
+    )
+    assert "trained on real" in text
+    assert (tmp_path / "report" / "report.html").stat().st_size > 10_000
+    assert json.loads((tmp_path / "report" / "scores.json").read_text())
+    inside = place / "release" / "report"
+    invoke("evaluate", place / "release", "--real", place / "rows.csv", "--out", inside, code=9)
+
+
+def test_a_seeded_run_is_repeatable_and_says_simulation(place: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        invoke("run", place / "study.toml", "--out", tmp_path / name, "--seed", 5, "--json")
+    one, two = ((tmp_path / n / "generator.safetensors").read_bytes() for n in ("one", "two"))
+    assert one == two
+    assert "simulation" in (tmp_path / "one" / "card.md").read_text()
+    assert "simulation" not in (place / "release" / "card.md").read_text()
+
+
+@pytest.mark.parametrize("trust", ["central", "local"])
+def test_a_run_of_many_rounds_through_the_wire(trust: str, place: Path, tmp_path: Path) -> None:
+    study = tmp_path / "study.toml"
+    study.write_text(MANY_ROUNDS.format(rounds=3, trust=trust))
+    for name in ("schema.toml", "rows.csv"):
+        (tmp_path / name).write_bytes((place / name).read_bytes())
+    invoke("run", study, "--out", tmp_path / "release", "--wire", "--quiet")
+    assert json.loads(invoke("verify", tmp_path / "release", "--json"))["ok"]
+
+
+def test_ctrl_c_keeps_state_and_resume_goes_on(place: Path, tmp_path: Path) -> None:
+    study = tmp_path / "study.toml"
+    study.write_text(MANY_ROUNDS.format(rounds=400, trust="central"))
+    for name in ("schema.toml", "rows.csv"):
+        (tmp_path / name).write_bytes((place / name).read_bytes())
+    command = [sys.executable, "-m", "understudy", "run", str(study), "--out", str(tmp_path / "r")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ})
+    partial = tmp_path / "r.partial"
+    deadline = time.monotonic() + 60
+    while not (partial / "checkpoint.previous").exists():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "--resume" in said
+    assert partial.is_dir() and not (tmp_path / "r").exists()
+    study.write_text(study.read_text())  # the same study, so that it may go on
+    invoke("run", study, "--out", tmp_path / "r", "--resume", "--quiet")
+    verdict = json.loads(invoke("verify", tmp_path / "r", "--json"))
+    assert verdict["ok"] and not partial.exists()
+
+
+def test_demo_goes_the_whole_way(tmp_path: Path) -> None:
+    text = invoke("demo", "--out", tmp_path / "demo", "--no-open", "--quiet")
+    assert "ε = " in text and "report.html" in text
+    assert json.loads(invoke("verify", tmp_path / "demo" / "release", "--json"))["ok"]
+    invoke("demo", "--recipe", "nothing", code=4)
+
+
+def test_images_are_sampled_as_arrays(tmp_path: Path) -> None:
+    schema, records = bundled("digits")
+    (tmp_path / "schema.toml").write_text(schema.to_toml())
+    write(records, tmp_path / "rows.npz")
+    (tmp_path / "study.toml").write_text(MOMENTS.replace("rows.csv", "rows.npz"))
+    invoke("run", tmp_path / "study.toml", "--out", tmp_path / "release", "--quiet")
+    invoke("sample", tmp_path / "release", "-n", 10, "-o", tmp_path / "x.npz")
+    with np.load(tmp_path / "x.npz") as held:
+        assert held["images"].shape == (10, 8, 8)
+    invoke("sample", tmp_path / "release", "-n", 10, "-o", tmp_path / "x.csv", code=9)
