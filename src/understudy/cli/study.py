@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -136,7 +138,7 @@ def run(
 ) -> None:
     """Run a study with all sites in this process and make a release.
 
-    Ctrl-C keeps what was done; --resume goes on without spending twice.
+    Ctrl-C ends the round and keeps what was done; --resume goes on without spending twice.
 
     Examples:
 
@@ -164,13 +166,30 @@ def run(
 def train(study: Study, out: Path, quiet: bool, **options: Any) -> Release:
     """Run a study under a progress bar that shows rounds and ε so far."""
     price = _price_so_far(build(study))
-    with bar(f"training {study.name}", quiet) as tick:
-        return run_study(
-            study,
-            out=out,
-            progress=lambda done, total: tick(done, total, "" if quiet else price(done)),
-            **options,
-        )
+    with bar(f"training {study.name}", quiet) as tick, _between_rounds() as interrupted:
+
+        def progress(done: int, total: int) -> None:
+            tick(done, total, "" if quiet else price(done))
+            if interrupted() and done < total:
+                raise KeyboardInterrupt
+
+        return run_study(study, out=out, progress=progress, **options)
+
+
+@contextmanager
+def _between_rounds() -> Iterator[Callable[[], bool]]:
+    """Let the first Ctrl-C wait for the round to end, so that its charge is not wasted."""
+    pressed = []
+
+    def note(*_: object) -> None:
+        pressed.append(True)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _price_so_far(recipe: Recipe) -> Callable[[int], str]:

@@ -102,16 +102,17 @@ def evaluate(
     stage in words, the work done and the work in all.
     """
     folder = _checked(Path(out), release, overwrite)
+    tell = progress or _silent
     streams = rng or Streams.from_seed(0)
     schema = release.schema
     train, held, notes = _real_rows(schema, real, test, streams)
     synthetic = _synthetic_rows(release, max(LEAST, len(train)), streams)
     found = utility(
-        schema, synthetic, train, held, rng=streams.child("students"), progress=progress
+        schema, synthetic, train, held, rng=streams.child("students"), progress=_share(tell, 850)
     )
-    if progress is not None:
-        progress("distributions", 0, 1)
+    tell("distributions", 850, 1000)
     apart = fidelity(schema, synthetic, train, held, rng=streams.numpy("fidelity"))
+    tell("report", 930, 1000)
     claims = tuple(_plain(_as_dict(claim)) for claim in release.claims)
     manifest = _plain(dict(release.manifest))
     material = Material(schema, claims, manifest, synthetic, train, held, found, apart, notes)
@@ -120,9 +121,17 @@ def evaluate(
     scores = Scores(schema.name, rows, found, apart, claims, manifest, notes, folder)
     text = json.dumps(scores.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
     _write(folder, {"scores.json": text + "\n", "report.html": page})
-    if progress is not None:
-        progress("report", 1, 1)
+    tell("report", 1000, 1000)
     return scores
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    """Tell nobody."""
+
+
+def _share(tell: Progress, most: int) -> Progress:
+    """Report a part of the work as the first ``most`` thousandths of the whole."""
+    return lambda stage, done, total: tell(stage, most * done // total, 1000)
 
 
 def hold_out(rows: Encoded, *, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

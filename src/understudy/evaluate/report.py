@@ -88,7 +88,7 @@ def _text(m: Material) -> dict[str, Any]:
         "fidelity": m.fidelity,
         "labelled": m.schema.n_classes > 1,
         "provenance": _provenance(m),
-        "files": _files(m.manifest),
+        "settings": _settings(m.manifest),
     }
 
 
@@ -222,15 +222,25 @@ def _cell(student: StudentScores, name: str) -> dict[str, Any]:
     return {"synthetic": found.synthetic, "real": found.real}
 
 
+PROVENANCE = {
+    "name": "Study",
+    "recipe": "Recipe",
+    "study": "Study hash",
+    "schema": "Schema hash",
+    "source": "Noise source",
+    "versions": "Version of",
+}
+
+
 def _provenance(m: Material) -> list[tuple[str, str]]:
-    """Short values of the manifest, nested ones with dotted names; the files stand apart."""
-    listed = [(k, v) for k, v in _flat(m.manifest) if not k.startswith("files")]
-    return [*listed, ("schema hash (recomputed)", m.schema.hash)]
+    """Where the release comes from: what a reader needs to find and check it."""
+    known = {PROVENANCE[k]: v for k, v in m.manifest.items() if k in PROVENANCE}
+    return _flat({"Schema hash": m.schema.hash} | known)
 
 
-def _files(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
-    found = manifest.get("files")
-    return list(_flat(found)) if isinstance(found, Mapping) else []
+def _settings(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Everything else the manifest says."""
+    return _flat({k: v for k, v in manifest.items() if k not in PROVENANCE})
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
@@ -238,7 +248,12 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     for key, item in value.items():
         name = f"{prefix}{key}"
         if isinstance(item, Mapping):
-            found += _flat(item, f"{name} · ")
-        elif isinstance(item, str | int | float | bool):
-            found.append((name.replace("_", " "), str(item)))
+            found += _flat(item, f"{name} ")
+        elif item is not None:
+            found.append((name.replace("_", " "), _short(item)))
     return found
+
+
+def _short(value: Any) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return text if len(text) <= 400 else text[:399] + "…"
