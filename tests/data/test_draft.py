@@ -150,7 +150,7 @@ def test_arrays_are_drafted_too(tmp_path) -> None:
     np.savez(path, X=rng.normal(0, 9, (3, 4, 2)))
     series = Schema.parse(draft(path)[0])
     assert series.kind == "series" and series.shape == (4, 2) and len(series.columns) == 2
-    np.savez(path, X=rng.normal(0, 9, (30, 4)).round(2), y=rng.integers(0, 3, 30))
+    np.savez(path, X=rng.normal(0, 9, (30, 4)).round(2), y=rng.integers(0, 3, 30), who=np.zeros(30))
     flat = Schema.parse(draft(path)[0])
     assert flat.kind == "table" and flat.label == "y" and len(read(path, flat)) == 30
 

@@ -15,7 +15,7 @@ import pandas as pd
 from understudy.data.cells import RULES, bounds, read_cells
 from understudy.data.encode import encode
 from understudy.data.schema import Column, Schema
-from understudy.data.table import Records, from_frame, read, read_frame
+from understudy.data.table import Records, read, read_frame
 from understudy.errors import DataError
 
 __all__ = ["Finding", "check"]
@@ -55,7 +55,7 @@ def _check_table(schema: Schema, frame: pd.DataFrame) -> list[Finding]:
     ok = Finding("ok", f"{clean} of {len(schema.columns)} columns fit as they are")
     notes = [f for f in found if f.level == "note"]
     if not errors:
-        notes += _check_rows(schema, from_frame(frame, schema))
+        notes += _check_rows(schema, Records(frame=frame))
     return [_count(schema, len(frame)), ok, *notes, *errors]
 
 

@@ -78,33 +78,31 @@ Guess = tuple[dict[str, object], list[str]]
 
 def _guess(name: str, cells: pd.Series, is_label: bool) -> Guess:
     """Entries and remarks for one column."""
-    known, missing = _known(cells)
-    reason = None if is_label else _identifies(name, known)
+    counts, missing = _counts(cells)
+    reason = None if is_label else _identifies(name, counts)
     if reason:
         return {"kind": "unclassified"}, [_decide(reason)]
-    entry, remarks = _by_values(known, is_label)
+    entry, remarks = _by_values(counts, is_label)
     if missing and not is_label and entry["kind"] != "unclassified":
         entry["missing"] = True
         remarks.append("guess: some cells are empty")
     return entry, remarks
 
 
-def _by_values(known: pd.Series, is_label: bool) -> Guess:
-    distinct = known.unique()
-    if not len(distinct):
+def _by_values(counts: pd.Series, is_label: bool) -> Guess:
+    if not len(counts):
         return {"kind": "unclassified"}, [_decide("it holds no values")]
-    if not is_label and {text.lower() for text in distinct} <= set(TRUTHS):
+    if not is_label and {text.lower() for text in counts.index} <= set(TRUTHS):
         return {"kind": "boolean"}, ["guess: only yes/no values seen"]
     if not is_label:
         for kind in ("integer", "numeric", "date"):
-            values = _values(known, kind)
+            values = _values(counts, kind)
             if values is not None:
                 return _bounded(kind, values)
-    if len(distinct) > MAX_LISTED:
+    if len(counts) > MAX_LISTED:
         reason = f"it has more than {MAX_LISTED} different texts: group them, or leave it out"
         return {"kind": "unclassified"}, [_decide(reason)]
-    counts = known.value_counts()
-    entry: dict[str, object] = {"kind": "categorical", "categories": sorted(distinct)}
+    entry: dict[str, object] = {"kind": "categorical", "categories": sorted(counts.index)}
     remarks = ["guess: the categories seen; add those that are possible"]
     if (counts < RARE).any():
         remarks.append(f"rare ones (fewer than {RARE} rows) may point at people: merge them")
@@ -122,7 +120,7 @@ def _bounded(kind: str, values: np.ndarray) -> Guess:
             remarks.append("few different values: is it rather a category?")
         return {"kind": kind, "low": int(low), "high": int(high)}, remarks
     entry: dict[str, object] = {"kind": kind, "low": low, "high": high}
-    places = next((d for d in range(7) if np.allclose(values, values.round(d), 0, 1e-12)), None)
+    places = next((d for d in range(9) if np.allclose(values, values.round(d), 0, 1e-12)), None)
     return entry | ({} if places is None else {"decimals": places}), remarks
 
 
@@ -139,35 +137,34 @@ def outwards(low: float, high: float) -> tuple[float, float]:
     return round(down, -power), round(up, -power)
 
 
-def _known(cells: pd.Series) -> tuple[pd.Series, int]:
-    """The texts that are there, and how many cells are missing."""
+def _counts(cells: pd.Series) -> tuple[pd.Series, int]:
+    """How often each text occurs, and how many cells are missing."""
     text = texts(cells)
     missing = cells.isna() | text.isin(MISSING_AS)
-    return text[~missing].astype(object), int(missing.sum())
+    return text[~missing].astype(object).value_counts(), int(missing.sum())
 
 
-def _values(known: pd.Series, kind: str) -> np.ndarray | None:
-    """The cells as numbers if all of them can be read as this kind, and are finite."""
+def _values(counts: pd.Series, kind: str) -> np.ndarray | None:
+    """The different values if all can be read as this kind, and are finite."""
     low, high = ("1900-01-01", "2100-01-01") if kind == "date" else (-1, 1)
-    cells = read_cells(Column("draft", kind, low, high), known, ())  # type: ignore[arg-type]
+    column = Column("draft", kind, low, high)  # type: ignore[arg-type]
+    cells = read_cells(column, pd.Series(counts.index), ())
     fits = not cells.wrong.any() and np.isfinite(cells.values).all()
-    return cells.values if fits and np.abs(cells.values).max() < FAR else None
+    return cells.values if fits and np.abs(cells.values).max(initial=0) < FAR else None
 
 
-def _identifies(name: str, known: pd.Series) -> str | None:
+def _identifies(name: str, counts: pd.Series) -> str | None:
     """Why a column looks as if it could name a person, if it does."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower()
     if IDENTIFIER.search(words):
         return "its name suggests an identifier or personal data"
-    if len(known) < MANY:
+    rows, distinct = int(counts.sum()), len(counts)
+    if rows < MANY or distinct <= rows / 2 or _values(counts, "date") is not None:
         return None
-    distinct = known.nunique()
-    if _values(known, "integer") is not None or _values(known, "numeric") is None:
-        if distinct == len(known) and _values(known, "date") is None:
-            return "every row has another value, as in an identifier"
-    if distinct > len(known) / 2 and _values(known, "numeric") is None:
-        if _values(known, "date") is None:
-            return "most rows have another text, as in names or free text"
+    if _values(counts, "numeric") is None:
+        return "most rows have another text, as in names or free text"
+    if distinct == rows and _values(counts, "integer") is not None:
+        return "every row has another value, as in an identifier"
     return None
 
 
@@ -226,16 +223,15 @@ def _draft_arrays(arrays: dict[str, np.ndarray], name: str) -> tuple[str, list[s
         frame = pd.DataFrame(held, columns=[f"x{i + 1}" for i in range(held.shape[1])])
         if "y" in arrays:
             frame["y"] = arrays["y"]
-        return _draft_table(frame, "y" if "y" in arrays else None, name)
+        text, warnings = _draft_table(frame, "y" if "y" in arrays else None, name)
+        return text.replace("\n\n", "\n".join(["", *_others(arrays), "", ""]), 1), warnings
     image = "images" in arrays or ("series" not in arrays and held.dtype == np.uint8)
     lines = [*_head("image" if image else "series", name, len(held))]
     lines.append(f"shape = {toml_value(held.shape[1:])}")
     if "y" in arrays:
         classes = sorted(np.unique(arrays["y"]).tolist())
         lines.append(f"classes = {toml_value([str(c) for c in classes])}  # guess: those seen")
-    extra = sorted(set(arrays) - {"X", "images", "series", "y"})
-    if extra:
-        lines.append(f"ignore = {toml_value(extra)}  # guess: one of them may be the person")
+    lines += _others(arrays)
     for i in range(0 if image else held.shape[2]):
         entry, remarks = _bounded("numeric", held[:, :, i].astype(np.float64).ravel())
         lines += ["", f"[columns.channel{i + 1}]", *(f"# {remark}" for remark in remarks)]
@@ -243,6 +239,13 @@ def _draft_arrays(arrays: dict[str, np.ndarray], name: str) -> tuple[str, list[s
     return HEADER + "\n".join(lines) + "\n", _warnings([], []) + (
         [] if image else ["Bounds of the channels come from the series."]
     )
+
+
+def _others(arrays: dict[str, np.ndarray]) -> list[str]:
+    """Arrays that are neither records nor labels: left out, until a human says otherwise."""
+    extra = sorted(set(arrays) - {"X", "images", "series", "y"})
+    line = f"ignore = {toml_value(extra)}  # guess: one of them may be the person"
+    return [line] if extra else []
 
 
 def _draft_folder(path: Path, name: str) -> tuple[str, list[str]]:

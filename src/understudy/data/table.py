@@ -124,7 +124,7 @@ def _read_csv(path: Path, schema: Schema | None) -> pd.DataFrame:
 
 
 def _read_parquet(path: Path, schema: Schema | None) -> pd.DataFrame:
-    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow as pa
     from pyarrow import parquet
 
     if path.stat().st_size == 0:
