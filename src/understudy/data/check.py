@@ -69,7 +69,7 @@ def _check_column(schema: Schema, column: Column, cells: pd.Series) -> list[Find
     elif wrong:
         text = f"{wrong} cells are not {RULES[column.kind]}"
         if column.kind == "categorical":
-            text += "; name one of them as other, or correct the rows"
+            text = f"{wrong} cells are none of the public categories; set other, or correct them"
         found.append(Finding("error", text, column.name, wrong))
     if missing:
         text = f"{missing} cells are missing"
