@@ -36,7 +36,8 @@ class Streams:
         return cls(hashlib.sha256(f"understudy {seed}".encode()).digest())
 
     def _key(self, name: str, index: tuple[int, ...]) -> bytes:
-        return hashlib.sha256(self.root + repr((name, index)).encode()).digest()
+        plain = tuple(int(i) for i in index)  # NumPy's integers print differently
+        return hashlib.sha256(self.root + repr((name, plain)).encode()).digest()
 
     def numpy(self, name: str, *index: int) -> np.random.Generator:
         """A NumPy generator for this purpose (and round, site, …)."""
@@ -84,7 +85,8 @@ class NoiseSource:
         else:
             cipher = Cipher(algorithms.ChaCha20(os.urandom(32), os.urandom(16)), mode=None)
             words = np.frombuffer(cipher.encryptor().update(bytes(8 * n)), np.uint64)
-        return ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+        # 52 bits: with 53 the half would be rounded away at the top, to exactly 1.
+        return ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
     def normal(self, shape: tuple[int, ...]) -> np.ndarray:
         """Standard normal doubles (Box–Muller)."""

@@ -8,6 +8,7 @@ cannot be sent.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -85,12 +86,14 @@ def clip(update: Tensor, bound: float, blocks: int = 1) -> Bounded:
         raise PrivacyError(
             "a clip bound above 0", f"{bound}", "set privacy.clip to a positive number"
         )
-    flat = update.detach().reshape(len(update), blocks, -1)
-    norm = flat.double().norm(dim=2, keepdim=True)
+    width = math.prod(update.shape[1:]) // blocks
+    flat = update.detach().reshape(len(update), blocks, width).to(torch.float64, copy=True)
+    norm = flat.norm(dim=2, keepdim=True)
     limit = bound * _SLACK / blocks**0.5
     scale = torch.where(norm > limit, limit / norm, torch.ones_like(norm))
-    finite = torch.isfinite(norm)
-    scaled = torch.where(finite, flat * scale.to(flat.dtype), torch.zeros_like(flat))
+    flat.mul_(scale).masked_fill_(~torch.isfinite(norm), 0.0)
+    # Scaled in double and kept in no less than float32: coarser types would round past the bound.
+    scaled = flat.to(torch.promote_types(update.dtype, torch.float32))
     return Bounded(scaled.reshape(update.shape), bound, "site")
 
 
