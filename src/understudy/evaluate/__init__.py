@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from understudy.evaluate.evaluation import Scores, evaluate, hold_out
-from understudy.evaluate.fidelity import Fidelity, fidelity
+from understudy.evaluate.fidelity import Fidelity, measure_fidelity
 from understudy.evaluate.score import INTERNAL, Compared, Score
-from understudy.evaluate.utility import Rows, Utility, utility
+from understudy.evaluate.utility import Rows, Utility, measure_utility
 
 __all__ = [
     "INTERNAL",
@@ -16,7 +16,7 @@ __all__ = [
     "Scores",
     "Utility",
     "evaluate",
-    "fidelity",
     "hold_out",
-    "utility",
+    "measure_fidelity",
+    "measure_utility",
 ]

@@ -22,10 +22,10 @@ from understudy.data.encode import Encoded, encode
 from understudy.data.schema import Schema
 from understudy.data.table import Records, read
 from understudy.errors import OutputError
-from understudy.evaluate.fidelity import Fidelity, fidelity
+from understudy.evaluate.fidelity import Fidelity, measure_fidelity
 from understudy.evaluate.report import Material, render
 from understudy.evaluate.score import INTERNAL
-from understudy.evaluate.utility import Progress, Rows, Utility, utility
+from understudy.evaluate.utility import Progress, Rows, Utility, measure_utility
 from understudy.rng import Streams
 
 __all__ = ["ReleaseLike", "Scores", "evaluate", "hold_out"]
@@ -107,11 +107,11 @@ def evaluate(
     schema = release.schema
     train, held, notes = _real_rows(schema, real, test, streams)
     synthetic = _synthetic_rows(release, max(LEAST, len(train)), streams)
-    found = utility(
+    found = measure_utility(
         schema, synthetic, train, held, rng=streams.child("students"), progress=_share(tell, 850)
     )
     tell("distributions", 850, 1000)
-    apart = fidelity(schema, synthetic, train, held, rng=streams.numpy("fidelity"))
+    apart = measure_fidelity(schema, synthetic, train, held, rng=streams.numpy("fidelity"))
     tell("report", 930, 1000)
     claims = tuple(_plain(_as_dict(claim)) for claim in release.claims)
     manifest = _plain(dict(release.manifest))

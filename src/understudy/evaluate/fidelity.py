@@ -21,7 +21,7 @@ from understudy.evaluate.pixels import pixel_scores
 from understudy.evaluate.score import Compared, Score, distance, weights
 from understudy.evaluate.utility import Rows
 
-__all__ = ["Axis", "ColumnFit", "Fidelity", "axes", "fidelity"]
+__all__ = ["Axis", "ColumnFit", "Fidelity", "axes", "measure_fidelity"]
 
 CELLS = 256
 
@@ -77,7 +77,7 @@ class Fidelity:
         }
 
 
-def fidelity(
+def measure_fidelity(
     schema: Schema, synthetic: Rows, train: Rows, test: Rows, *, rng: np.random.Generator
 ) -> Fidelity:
     """Distances from ``synthetic``, and from ``train``, to ``test``."""

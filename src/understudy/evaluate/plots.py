@@ -69,7 +69,7 @@ _SURPLUS = (
     r"<metadata>.*?</metadata>",
     r"<style.*?</style>",
     r"<!--.*?-->",
-    r' id="[A-Za-z0-9]+_[0-9]+"',
+    r' id="[A-Za-z0-9.]+_[0-9]+"',
 )
 """What matplotlib adds that a page does not need, or that would repeat an id on it."""
 MOST_BARS = 8

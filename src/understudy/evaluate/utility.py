@@ -25,7 +25,7 @@ from understudy.evaluate.score import Compared, Score, score_accuracy, score_auc
 from understudy.nets.classifier import conv_student, dense_student, fit, predict
 from understudy.rng import Streams
 
-__all__ = ["Progress", "Rows", "StudentScores", "Utility", "students", "utility"]
+__all__ = ["Progress", "Rows", "StudentScores", "Utility", "measure_utility", "students"]
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage in words, the work done and the work in all."""
@@ -83,7 +83,7 @@ class Utility:
         }
 
 
-def utility(
+def measure_utility(
     schema: Schema,
     synthetic: Rows,
     train: Rows,

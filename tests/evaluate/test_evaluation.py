@@ -1,0 +1,212 @@
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from understudy.data.encode import Encoded, decode
+from understudy.data.schema import Column, Schema
+from understudy.data.table import Records, write
+from understudy.errors import DataError, OutputError
+from understudy.evaluate import INTERNAL, evaluate, hold_out
+from understudy.rng import Streams
+
+
+@pytest.fixture(autouse=True)
+def short(shorten: Callable[[int], None]) -> None:
+    shorten(60)
+
+
+def test_scores_and_report_are_written_and_marked(table_release, table_records, tmp_path) -> None:
+    scores = evaluate(table_release, table_records, tmp_path / "out", rng=Streams.from_seed(0))
+    found = json.loads(scores.path.read_text())
+    assert found["mark"] == found["utility"]["mark"] == found["fidelity"]["mark"] == INTERNAL
+    assert found["privacy"]["mark"] == "public"
+    assert found["rows"] == {"synthetic": 1000, "train": 210, "test": 90}
+    assert found == json.loads(json.dumps(scores.to_dict()))
+    page = scores.report.read_text()
+    assert page.count(INTERNAL) >= 4
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"report.html", "scores.json"}
+
+
+def test_same_streams_give_the_same_bytes(table_release, table_records, tmp_path) -> None:
+    outs = [tmp_path / name for name in ("a", "b", "c")]
+    for out, seed in zip(outs, (1, 1, 2), strict=True):
+        evaluate(table_release, table_records, out, rng=Streams.from_seed(seed))
+    for name in ("report.html", "scores.json"):
+        assert (outs[0] / name).read_bytes() == (outs[1] / name).read_bytes()
+        assert (outs[0] / name).read_bytes() != (outs[2] / name).read_bytes()
+
+
+def test_files_are_read_by_the_schema_and_given_test_rows_are_used(
+    table_release, table_records, tmp_path
+) -> None:
+    write(table_records, tmp_path / "real.csv")
+    write(table_records.take(np.arange(40)), tmp_path / "test.csv")
+    scores = evaluate(
+        table_release, tmp_path / "real.csv", tmp_path / "out", test=tmp_path / "test.csv"
+    )
+    assert dict(scores.rows) == {"synthetic": 1000, "train": 300, "test": 40}
+
+
+def test_scores_are_refused_inside_a_release(table_release, table_records, tmp_path) -> None:
+    home = tmp_path / "release"
+    home.mkdir()
+    table_release.path = home
+    for out in (home, home / "deep" / "er", home / ".." / "release" / "x"):
+        with pytest.raises(OutputError, match="outside any release"):
+            evaluate(table_release, table_records, out)
+    assert list(home.iterdir()) == []
+
+
+def test_scores_are_refused_inside_another_release(table_release, table_records, tmp_path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "release.json").write_text("{}")
+    (tmp_path / "link").symlink_to(tmp_path / "other")
+    for out in (tmp_path / "other" / "scores", tmp_path / "link" / "scores"):
+        with pytest.raises(OutputError, match="outside any release"):
+            evaluate(table_release, table_records, out)
+
+
+def test_a_folder_with_content_is_kept_unless_overwrite(
+    table_release, table_records, tmp_path
+) -> None:
+    (tmp_path / "mine.txt").write_text("keep")
+    with pytest.raises(OutputError, match="new or empty"):
+        evaluate(table_release, table_records, tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
+    evaluate(table_release, table_records, tmp_path, overwrite=True)
+    assert (tmp_path / "mine.txt").read_text() == "keep"
+
+
+def test_a_file_in_the_way_and_a_full_disk_are_output_errors(
+    table_release, table_records, tmp_path, monkeypatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="a file at"):
+        evaluate(table_release, table_records, tmp_path / "file")
+
+    def full(*args: object, **kwargs: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OutputError, match="No space left"):
+        evaluate(table_release, table_records, tmp_path / "out")
+
+
+def test_real_rows_that_do_not_fit_are_refused_without_their_values(
+    table_release, table_records, tmp_path
+) -> None:
+    frame = table_records.frame.astype({"place": object})
+    frame.loc[3, "place"] = "secret-place"
+    with pytest.raises(DataError) as caught:
+        evaluate(table_release, Records(frame=frame), tmp_path / "out")
+    assert "secret-place" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5])
+def test_tiny_real_data_still_gives_a_report(table_release, table_records, tmp_path, n) -> None:
+    scores = evaluate(table_release, table_records.take(np.arange(n)), tmp_path / "out")
+    assert scores.rows["train"] + scores.rows["test"] == n
+    assert scores.utility.notes and scores.report.exists()
+
+
+def test_a_table_without_label_gives_a_report_without_students(tmp_path) -> None:
+    schema = Schema("table", "bare", 9, columns=(Column("a", "numeric", low=0.0, high=1.0),))
+
+    class Bare:
+        claims: tuple[()] = ()
+        manifest: dict[str, str] = {}  # noqa: RUF012
+        path = None
+
+        def __init__(self) -> None:
+            self.schema = schema
+
+        def sample(self, n: int, label: object = None, seed: int | None = None) -> Records:
+            x = np.random.default_rng(seed).random((n, 1)).astype(np.float32)
+            return decode(schema, x, np.zeros(n, np.int64))
+
+    release = Bare()
+    scores = evaluate(release, release.sample(50, seed=1), tmp_path / "out")
+    page = scores.report.read_text()
+    assert scores.utility.students == () and "nothing to predict" in page
+    assert "no privacy claim" in page
+
+
+def test_images_are_shown_and_marked_as_real_records(
+    image_release, image_records, tmp_path
+) -> None:
+    scores = evaluate(image_release, image_records, tmp_path / "out")
+    page = scores.report.read_text()
+    assert "internal: shows real records" in page
+    assert page.count('class="strip"') == 6
+    assert {c.name for c in scores.fidelity.overall} >= {"mean-image distance", "mean distance"}
+
+
+def test_progress_is_one_bar_from_start_to_end(table_release, table_records, tmp_path) -> None:
+    seen: list[tuple[int, int]] = []
+    evaluate(
+        table_release,
+        table_records,
+        tmp_path / "out",
+        progress=lambda stage, done, total: seen.append((done, total)),
+    )
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert seen[-1] == (1000, 1000) and {total for _, total in seen} == {1000}
+
+
+def test_hold_out_keeps_class_shares_and_uses_each_row_once() -> None:
+    y = np.repeat([0, 1], [90, 10])
+    train, test = hold_out(Encoded(np.zeros((100, 1)), y), rng=np.random.default_rng(0))
+    assert sorted([*train, *test]) == list(range(100))
+    assert len(test) == 30 and (y[test] == 1).sum() == 3
+
+
+def test_hold_out_never_puts_a_person_on_both_sides() -> None:
+    person = np.random.default_rng(0).integers(0, 20, 200)
+    rows = Encoded(np.zeros((200, 1)), np.zeros(200, np.int64), person)
+    train, test = hold_out(rows, rng=np.random.default_rng(0))
+    assert not set(person[train]) & set(person[test])
+    assert len(set(person[test])) == 6
+
+
+def test_synthetic_rows_need_no_person(tmp_path) -> None:
+    columns = (Column("a", "numeric", low=0.0, high=1.0), Column("y", "boolean"))
+    schema = Schema("table", "p", 60, columns=columns, label="y", person="id", rows_per_person=2)
+
+    class People:
+        claims: tuple[()] = ()
+        manifest: dict[str, str] = {}  # noqa: RUF012
+        path = None
+
+        def __init__(self) -> None:
+            self.schema = schema
+
+        def sample(self, n: int, label: object = None, seed: int | None = None) -> Records:
+            draw = np.random.default_rng(seed)
+            return decode(schema, draw.random((n, 1)).astype(np.float32), draw.integers(0, 2, n))
+
+    release = People()
+    rows = release.sample(60, seed=0)
+    real = Records(frame=rows.frame, person=np.arange(60) // 3)
+    scores = evaluate(release, real, tmp_path / "out")
+    assert scores.rows["train"] + scores.rows["test"] == 40
+
+
+def test_names_from_the_schema_cannot_become_markup(table_release, table_records, tmp_path) -> None:
+    scores = evaluate(table_release, table_records, tmp_path / "out")
+    page = scores.report.read_text()
+    assert "south <b>" not in page
+    assert not re.search(r"<script|javascript:|onload=", page)
+
+
+def test_claims_without_epsilon_stay_strict_json(table_release, table_records, tmp_path) -> None:
+    table_release.claims = [{**table_release.claims[0], "epsilon": float("inf"), "words": ""}]
+    scores = evaluate(table_release, table_records, tmp_path / "out")
+    text = scores.path.read_text()
+    assert "Infinity" not in text
+    assert json.loads(text)["privacy"]["claims"][0]["epsilon"] is None
+    assert "no protection is claimed" in scores.report.read_text()

@@ -1,0 +1,94 @@
+import base64
+import io
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from understudy.data.schema import Column, Schema
+from understudy.evaluate.fidelity import axes
+from understudy.evaluate.plots import class_rows, column_plot, correlation_plots, series_plots
+from understudy.evaluate.utility import Rows
+
+TABLE = Schema(
+    "table",
+    "t",
+    9,
+    columns=(
+        Column("number", "numeric", low=0.0, high=10.0),
+        Column("day", "date", low="2020-01-01", high="2020-12-31"),
+        Column("many", "categorical", categories=tuple(f"v{i} $x_" for i in range(20))),
+        Column("漢", "boolean", missing=True),
+    ),
+)
+
+
+def table(n: int, seed: int) -> Rows:
+    draw = np.random.default_rng(seed)
+    many = np.eye(20)[draw.integers(0, 20, n)]
+    x = np.column_stack([draw.random(n), draw.random(n), many, draw.random((n, 2)) > 0.5])
+    return Rows(x.astype(np.float32), np.zeros(n, np.int64))
+
+
+@pytest.mark.parametrize("axis", axes(TABLE), ids=lambda axis: axis.kind)
+@pytest.mark.parametrize("n", [1, 40])
+def test_column_plot_is_well_formed_svg_in_page_colours(axis, n) -> None:  # type: ignore[no-untyped-def]
+    text = column_plot(axis, table(n, 0), table(n, 1))
+    ET.fromstring(text)
+    assert "var(--real)" in text and "var(--synthetic)" in text
+    assert not re.search(r"#0[1-6]0[1-6]0[1-6]", text)
+    assert "<style" not in text and "<metadata" not in text
+
+
+def test_plots_are_the_same_each_time() -> None:
+    axis = axes(TABLE)[0]
+    first, again = (column_plot(axis, table(9, 0), table(9, 1)) for _ in range(2))
+    assert first == again
+
+
+def test_a_column_without_values_on_one_side_says_so() -> None:
+    schema = Schema(
+        "table", "t", 9, columns=(Column("a", "numeric", low=0.0, high=1.0, missing=True),)
+    )
+    gone = Rows(np.array([[0.5, 1.0]], np.float32), np.zeros(1, np.int64))
+    assert "no values on one side" in column_plot(axes(schema)[0], gone, gone)
+
+
+def test_dates_are_on_the_axis_as_dates() -> None:
+    data = table(2, 0)
+    data.x[:, 1] = [0, 1]
+    text = column_plot(axes(TABLE)[1], data, data)
+    assert "2020-01-01" in text and "2020-12-31" in text
+
+
+def pixels(markup: str) -> np.ndarray:
+    data = base64.b64decode(markup.split("base64,")[1].split('"')[0])
+    return np.asarray(Image.open(io.BytesIO(data)))
+
+
+def test_image_strips_show_mean_then_samples() -> None:
+    schema = Schema("image", "i", 9, classes=("a", "<b>"), shape=(4, 4, 3))
+    x = np.concatenate([np.zeros((2, 48)), np.ones((2, 48))]).astype(np.float32)
+    real = Rows(x, np.array([0, 0, 0, 0]))
+    found = class_rows(schema, real, real, rng=np.random.default_rng(0))
+    assert [name for name, *_ in found] == ["a", "<b>"]
+    assert found[1][1:] == ("", "")
+    strip = pixels(found[0][1])
+    assert (strip[:, :4, :3] == 128).all()
+    assert "<b>" not in "".join(found[1][1:])
+
+
+def test_heat_maps_are_clear_where_nothing_is_associated() -> None:
+    captions = [name for name, _ in correlation_plots(TABLE, table(500, 0), table(500, 1))]
+    assert captions == ["Real", "Synthetic", "Synthetic minus real"]
+    same = pixels(correlation_plots(TABLE, table(50, 0), table(50, 0))[2][1])
+    assert (same[..., 3] == 0).all()
+
+
+def test_series_get_one_band_per_channel() -> None:
+    channels = tuple(Column(c, "numeric", low=0.0, high=1.0) for c in "ab")
+    schema = Schema("series", "s", 9, columns=channels, shape=(5, 2))
+    data = Rows(np.random.default_rng(0).random((6, 10)).astype(np.float32), np.zeros(6, np.int64))
+    assert [name for name, _ in series_plots(schema, data, data)] == ["a", "b"]

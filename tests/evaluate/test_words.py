@@ -1,0 +1,78 @@
+import math
+
+import pytest
+
+from understudy.evaluate.words import best_guess, headline, in_words, number, percent
+
+CLAIM = {
+    "unit": "record",
+    "relation": "add or remove one",
+    "adversary": "the public",
+    "delta": 1e-5,
+    "epsilon": 1.0,
+    "epsilon_rdp": 1.2,
+    "events": [{"noise": [1.5, 3.0], "rate": 0.1, "count": 200}, "something else"],
+    "excluded": ["the schema"],
+    "caveats": ["floating point"],
+    "noise_source": "os",
+    "words": "",
+}
+
+
+def test_a_claim_says_whom_it_protects_from_whom_and_at_what_price() -> None:
+    said = in_words(CLAIM)
+    assert said.title == "Against the public"
+    assert "one record" in said.statement and "ε\u00a0=\u00a01 " in said.statement
+    assert "73.1\u00a0%" in said.guess_words
+    assert said.covered and said.open[0] == "the schema" and said.caveats == ("floating point",)
+    assert said.events[0] == (
+        "Gaussian noise of 1.5 and 3 times the sensitivity, "
+        "on a secret sample of rate 0.1, 200 times"
+    )
+
+
+@pytest.mark.parametrize("epsilon", [None, math.inf, "inf", math.nan])
+def test_no_finite_epsilon_is_no_promise(epsilon: object) -> None:
+    said = in_words({**CLAIM, "epsilon": epsilon})
+    assert not said.private and said.epsilon == "no ε" and said.guess is None
+    assert said.covered == ()
+    assert "no protection is claimed" in said.statement
+
+
+def test_replace_one_asks_another_question() -> None:
+    said = in_words({**CLAIM, "relation": "replace one"})
+    assert "which of two versions" in said.guess_words
+
+
+def test_best_guess_follows_from_epsilon_and_delta() -> None:
+    assert best_guess(0, 0) == 0.5
+    assert best_guess(1, 0) == pytest.approx(math.e / (1 + math.e))
+    assert best_guess(0, 1) == 1
+    assert best_guess(5000, 1e-5) == 1
+
+
+def test_a_large_epsilon_is_not_rounded_to_certainty() -> None:
+    assert percent(0.99999) == ">99.9\u00a0%"
+    assert percent(1.0) == "100.0\u00a0%"
+
+
+def test_headline_of_no_claims_warns() -> None:
+    assert "no privacy claim" in headline([])
+
+
+def test_powers_of_ten_in_a_given_sentence_are_written_out() -> None:
+    said = in_words({**CLAIM, "words": "with ε = 2 at δ = 1e-05."})
+    assert said.statement == "with ε\u00a0=\u00a02 at δ\u00a0=\u00a010⁻⁵."
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (0.5, "0.5"), (7.05123, "7.05"), (2.5e-6, "2.5·10⁻⁶"), (12345, "12,345")],
+)
+def test_numbers_are_short(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_simulated_noise_is_said() -> None:
+    said = in_words({**CLAIM, "noise_source": "simulation"})
+    assert said.simulation and ("Noise source", "seeded, repeatable: a simulation") in said.facts
