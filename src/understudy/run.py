@@ -33,6 +33,7 @@ from understudy.privacy.claim import claims, headline
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.plan import PrivacyPlan, allowed_joins, claim_terms, solve
 from understudy.recipes import build
+from understudy.recipes.central import CentralVAE
 from understudy.release.bundle import Release, refuse_existing
 from understudy.rng import NoiseSource, Streams
 from understudy.runtime.memory import InProcess
@@ -63,6 +64,7 @@ def run(
     with _workplace(None if out is None else Path(out), resume) as folder:
         journal = _Journal.open(folder, study, seed, resume)
         data = load_sites(study, sites, rng=journal.streams.child("data"))
+        data = recipe.rows(data) if isinstance(recipe, CentralVAE) else data
         with Ledger(folder / "ledger.jsonl") as ledger:
             runtime = InProcess(_sites(study, recipe, data, journal, folder), study.hash, wire=wire)
             _open(ledger, study, recipe)

@@ -117,7 +117,7 @@ def make_plan(
     """The plan of a recipe whose parts share one bound and one multiplier.
 
     ``terms``: ``bound`` (of one row, or of a site's update; when the study gives no clip),
-    ``noise`` (when it gives neither ε nor z), ``blocks``, ``combine``, ``rounds``.
+    ``noise`` (when it gives neither ε nor z), ``blocks``, ``combine``, ``rounds``, ``sites``.
     """
     unit, trust = _unit_and_trust(study, info)
     privacy = study.privacy
@@ -143,7 +143,7 @@ def make_plan(
         trust=trust,
         parts=parts,
         rounds=terms.get("rounds") or study.rounds or info.rounds,
-        sites=study.n_sites,
+        sites=terms.get("sites") or study.n_sites,
         units=units,
         delta=privacy.delta or default_delta(units),
         rate=study.cohort.rate,

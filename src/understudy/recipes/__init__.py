@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from understudy.errors import StudyError
 from understudy.federation.recipe import Recipe, RecipeInfo
-from understudy.recipes.central import CentralVAE, LocalOnly
+from understudy.recipes.central import CentralVAE
 from understudy.recipes.fedmoments import FedMoments
 from understudy.recipes.fedvae import FedVAE
 from understudy.study import Study
 
 __all__ = ["RECIPES", "build", "infos"]
 
-RECIPES = {
+RECIPES: dict[str, type[FedVAE] | type[FedMoments] | type[CentralVAE]] = {
     "fedvae": FedVAE,
     "fedmoments": FedMoments,
     "central": CentralVAE,
-    "local": LocalOnly,
 }
 
 
