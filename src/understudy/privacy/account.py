@@ -117,13 +117,29 @@ def _check_delta(delta: float) -> None:
         raise PrivacyError("δ between 0 and 1", f"{delta}", "set privacy.delta, or leave it out")
 
 
+def _check_event(event: Event) -> None:
+    """Refuse what would fall through the cracks of `_simplify` and so cost nothing."""
+    if not ((event.rate is None or 0 <= event.rate <= 1) and event.count >= 0):
+        raise PrivacyError(
+            "events with a rate in [0, 1] and a count of 0 or more",
+            f"rate {event.rate}, count {event.count}",
+            "correct the plan",
+        )
+
+
 def cost(events: Sequence[Event], delta: float) -> Cost:
-    """ε of all events together at δ. An event without noise costs infinity."""
+    """ε of all events together at δ. An event with no noise, or next to none, costs infinity."""
     _check_delta(delta)
+    for event in events:
+        _check_event(event)
     if not all(event.private for event in events):
         return Cost(math.inf, math.inf, delta)
-    parts = _simplify(events)
-    return Cost(_pld(parts, delta), _rdp(parts, delta), delta) if parts else Cost(0.0, 0.0, delta)
+    try:
+        parts = _simplify(events)
+        price = (_pld(parts, delta), _rdp(parts, delta)) if parts else (0.0, 0.0)
+    except (OverflowError, ZeroDivisionError):  # ε is beyond what the accountants can count to
+        price = (math.inf, math.inf)
+    return Cost(*price, delta)
 
 
 def rdp_epsilon(events: Sequence[Event], delta: float) -> float:
@@ -174,6 +190,8 @@ def _bisect(parts: Callable[[float], Parts], epsilon: float, delta: float) -> fl
             "ask for a larger ε, fewer rounds or a smaller rate",
         )
     high = _narrow(lambda z: _rdp(parts(z), delta), epsilon, low, high, 1.05)
+    while high / 2 > low and _pld(parts(high / 2), delta) <= epsilon:  # RDP may be far above
+        high /= 2
     return _narrow(lambda z: _pld(parts(z), delta), epsilon, high / 2, high, 1.002)
 
 

@@ -71,9 +71,9 @@ class Claim:
 
 
 def _amplification(plan: PrivacyPlan, amplified: bool) -> str:
-    if plan.rate is None:
+    if plan.rate is None and plan.participations == plan.rounds:
         return f"every site joins every round ({plan.rounds}); no amplification"
-    if amplified:
+    if amplified and plan.rate is not None:
         return (
             f"each site joins each of {plan.rounds} rounds by a secret coin flip, "
             f"rate {plan.rate:g}; only the server knows the cohorts"
@@ -181,6 +181,12 @@ def projection(plan: PrivacyPlan, population: int) -> dict[str, float]:
     Central (FedVAE §4.4.2): σ_G = zS/(qN) stays; z′ = 1 and q′ = qN/(zN′). Local: each site's
     noise is σ_G·√(q′N′), over the rounds it may join, at doubled sensitivity. δ = N′^−1.1.
     """
+    if plan.trust == "none" or population < 2:
+        raise PrivacyError(
+            "a private plan and a population of 2 or more",
+            f"trust {plan.trust}, population {population}",
+            "project a study that adds noise",
+        )
     z, delta = plan.parts[0].noise, population**-1.1
     rate = plan.cohort / (z * population)
     central = cost([Event((1.0,), min(rate, 1.0), plan.rounds)], delta).epsilon

@@ -40,11 +40,12 @@ def _damaged(what: str) -> ReleaseError:
 def read_entries(text: str) -> Iterator[Entry]:
     """The entries of a ledger, each checked against the chain."""
     previous = _ROOT
-    for number, line in enumerate(text.splitlines(), 1):
+    lines = text.removesuffix("\n").split("\n") if text else []  # splitlines knows other ends too
+    for number, line in enumerate(lines, 1):
         try:
             entry = json.loads(line)
             intact = entry == _seal(previous, entry["kind"], entry["body"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             intact = False
         if not intact:
             raise _damaged(f"line {number} altered, missing or torn")
@@ -54,10 +55,10 @@ def read_entries(text: str) -> Iterator[Entry]:
 
 def receipts_in(entries: list[Entry]) -> list[Receipt]:
     """All charges of a run, as receipts."""
-    found = [r for e in entries if e["kind"] == "charge" for r in e["body"]["receipts"]]
     try:
+        found = [r for e in entries if e["kind"] == "charge" for r in e["body"]["receipts"]]
         return [Receipt(**receipt) for receipt in found]
-    except TypeError as error:
+    except (TypeError, KeyError) as error:
         raise _damaged("a receipt with unknown or missing fields") from error
 
 
@@ -70,7 +71,7 @@ class Ledger:
         self._lock()
         try:
             self.entries = list(read_entries(self._read()))
-        except ReleaseError:
+        except BaseException:
             self._file.close()
             raise
 

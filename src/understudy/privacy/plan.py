@@ -73,6 +73,7 @@ class PrivacyPlan:
     def __post_init__(self) -> None:
         _check_counts(self)
         _check_delta(self.delta, self.units)
+        _check_names(self)
         for part in self.parts:
             _check_part(part, self.trust)
 
@@ -217,9 +218,25 @@ def _check_delta(delta: float, units: int) -> None:
         )
 
 
+def _check_names(plan: PrivacyPlan) -> None:
+    names = [part.name for part in plan.parts]
+    if len(set(names)) < len(names) or (plan.trust != "none" and not names):
+        raise PrivacyError("at least one part, each with its own name", f"{names}", "fix the plan")
+
+
+_SLOTS_OF: dict[Trust, tuple[Slot, ...]] = {
+    "central": ("server",),
+    "local": ("client", "step"),
+    "distributed": ("distributed",),
+}
+
+
 def _check_part(part: Part, trust: Trust) -> None:
     if trust == "none":
         return
+    if part.slot not in _SLOTS_OF[trust]:
+        slots_here = " or ".join(_SLOTS_OF[trust])
+        raise PrivacyError(f"slot {slots_here} for {trust} trust", part.slot, "fix the plan")
     if not (part.noise > 0 and math.isfinite(part.noise)):
         raise PrivacyError(
             "a positive noise multiplier",
@@ -228,12 +245,23 @@ def _check_part(part: Part, trust: Trust) -> None:
         )
     if not (part.bound > 0 and math.isfinite(part.bound)):
         raise PrivacyError("a positive clip bound", f"{part.bound}", "set privacy.clip")
+    if min(part.steps, part.rows, part.blocks) < 1 or not (part.rate is None or 0 < part.rate <= 1):
+        raise PrivacyError(
+            "steps, rows and blocks of at least 1, and a batch rate in (0, 1]",
+            f"{part.steps}, {part.rows}, {part.blocks}, {part.rate}",
+            f"correct part {part.name!r}",
+        )
 
 
 def _check_receipt(receipt: Receipt, part: Part, plan: PrivacyPlan) -> None:
-    enough = receipt.std >= part.noise * receipt.bound * (1 - 1e-9) and receipt.bound <= part.bound
-    same = (receipt.slot, receipt.unit) == (part.slot, plan.unit)
-    if not (enough and same and 0 <= receipt.round < plan.rounds):
+    try:
+        enough = receipt.std >= part.noise * receipt.bound * (1 - 1e-9)
+        within = type(receipt.round) is int and 0 <= receipt.round < plan.rounds
+        same = (receipt.slot, receipt.unit, receipt.mechanism) == (part.slot, plan.unit, "gaussian")
+        fits = enough and within and same and 0 < receipt.bound <= part.bound
+    except TypeError:  # a field that is no number
+        fits = False
+    if not fits or receipt.source not in ("os", "simulation"):
         raise BudgetError(
             f"a receipt that fits the promise for part {part.name!r}",
             "less noise, another slot or unit, or a round beyond the plan",

@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+
+from understudy.errors import BudgetError, PrivacyError
+from understudy.privacy.account import Event, cost
+from understudy.privacy.clip import Receipt
+from understudy.privacy.plan import (
+    Part,
+    PrivacyPlan,
+    allowed_joins,
+    claim_terms,
+    default_delta,
+    solve,
+)
+
+
+def plan(trust: str = "central", unit: str = "site", **changes) -> PrivacyPlan:
+    slot = {"local": "client", "distributed": "distributed"}.get(trust, "server")
+    parts = (Part("a", (3,), slot, 2.0, 1.5), Part("b", (2, 2), slot, 1.0, 4.0))
+    terms = dict(unit=unit, trust=trust, parts=parts, rounds=4, sites=50, units=50, delta=1e-5)
+    return PrivacyPlan(**{**terms, **changes})
+
+
+def stepped(**changes) -> PrivacyPlan:
+    part = replace(Part("s", (3,), "step", 1.0, 2.0, steps=5, rate=0.1), **changes)
+    return plan("local", "record", parts=(part,))
+
+
+def test_the_default_delta_is_below_one_in_n() -> None:
+    assert default_delta(1) == default_delta(100) == 1e-5
+    assert default_delta(10**6) == pytest.approx(10**-6.6)
+    assert all(default_delta(n) < 1 / n for n in (1, 2, 10, 10**5, 10**9))
+
+
+def test_the_planned_cohort_is_public_and_does_not_depend_on_who_came() -> None:
+    assert plan(rate=0.1).cohort == pytest.approx(5)
+    assert plan().cohort == 50
+
+
+@pytest.mark.parametrize("delta", [0.0, 1 / 50, 0.5, 1.0, -1e-6, math.nan])
+def test_a_delta_of_one_in_n_or_more_is_refused(delta: float) -> None:
+    with pytest.raises(PrivacyError, match="1/N"):
+        plan(delta=delta)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        dict(rounds=0),
+        dict(sites=0),
+        dict(units=0),
+        dict(joins=0),
+        dict(rate=0.0),
+        dict(rate=1.1),
+        dict(rate=math.nan),
+        dict(trust="blind"),
+        dict(unit="house"),
+        dict(parts=()),
+        dict(parts=(Part("a", (1,), "server", 1.0, 1.0), Part("a", (2,), "server", 1.0, 1.0))),
+    ],
+)
+def test_a_plan_that_means_nothing_is_refused(change: dict) -> None:
+    with pytest.raises(PrivacyError):
+        plan(**change)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        dict(noise=0.0),
+        dict(noise=-1.0),
+        dict(noise=math.nan),
+        dict(noise=math.inf),
+        dict(bound=0.0),
+        dict(bound=math.nan),
+        dict(bound=math.inf),
+        dict(steps=0),
+        dict(rate=0.0),
+        dict(rate=1.5),
+        dict(rate=math.nan),
+        dict(rows=0),
+        dict(blocks=0),
+    ],
+)
+def test_a_part_that_would_cost_nothing_is_refused(change: dict) -> None:
+    with pytest.raises(PrivacyError):
+        stepped(**change)
+
+
+@pytest.mark.parametrize(
+    "trust, slot",
+    [
+        ("central", "client"),
+        ("central", "step"),
+        ("local", "server"),
+        ("local", "distributed"),
+        ("distributed", "server"),
+    ],
+)
+def test_a_slot_that_does_not_belong_to_the_trust_is_refused(trust: str, slot: str) -> None:
+    with pytest.raises(PrivacyError, match="slot"):
+        plan(trust, parts=(Part("a", (1,), slot, 1.0, 1.0),))
+
+
+def test_a_plan_without_privacy_needs_no_noise() -> None:
+    parts = (Part("a", (1,), "server", 0.0, 0.0),)
+    open_plan = plan("none", parts=parts)
+    assert cost(open_plan.promise(), 1e-5).epsilon == math.inf
+
+
+def test_the_promise_of_central_trust_is_amplified_by_the_rate() -> None:
+    assert plan(rate=0.1).promise() == (Event((1.5, 4.0), 0.1, 4),)
+    assert plan(rate=0.1).promise(amplified=False) == (Event((1.5, 4.0), None, 4),)
+    assert plan().promise() == (Event((1.5, 4.0), None, 4),)
+
+
+def test_the_promise_counts_the_rounds_that_a_unit_can_join() -> None:
+    limited = plan("local", rate=0.1, joins=2)
+    assert limited.promise(factor=2.0, amplified=False) == (Event((0.75, 2.0), None, 2),)
+    assert plan(rate=0.1, joins=2).promise()[0].count == 4, "secret coins: all rounds count"
+    assert plan("local", joins=9).participations == 4
+
+
+def test_steps_are_sampled_by_record_whoever_looks() -> None:
+    assert stepped().promise(amplified=False) == (Event((2.0,), 0.1, 20),)
+
+
+def test_receipts_are_written_for_every_part_and_step_of_a_round() -> None:
+    receipts = plan().receipts(3, "os")
+    assert [(r.part, r.round, r.bound, r.std) for r in receipts] == [
+        ("a", 3, 2.0, 3.0),
+        ("b", 3, 1.0, 4.0),
+    ]
+    assert len(stepped().receipts(0, "os")) == 5
+    assert {r.source for r in receipts} == {"os"}
+
+
+def all_receipts(p: PrivacyPlan) -> list[Receipt]:
+    return [r for round in range(p.rounds) for r in p.receipts(round, "os")]
+
+
+def test_what_was_promised_is_admitted() -> None:
+    for p in (plan(), plan("local"), stepped()):
+        p.admits(all_receipts(p))
+        p.admits(())
+    p = plan()
+    p.admits([replace(p.receipts(0, "os")[0], std=99.0)])  # more noise than promised is fine
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        dict(std=2.9),
+        dict(std=math.nan),
+        dict(std=0.0),
+        dict(bound=2.1, std=99.0),
+        dict(bound=0.0, std=0.0),
+        dict(bound=-1.0, std=-0.5),
+        dict(bound=math.nan),
+        dict(slot="client"),
+        dict(unit="record"),
+        dict(mechanism="hope"),
+        dict(round=4),
+        dict(round=-1),
+        dict(round=0.5),
+        dict(round="0"),
+        dict(std="3"),
+        dict(source=None),
+    ],
+)
+def test_a_receipt_beyond_the_promise_is_not_admitted(change: dict) -> None:
+    p = plan()
+    with pytest.raises(BudgetError):
+        p.admits([replace(p.receipts(0, "os")[0], **change)])
+
+
+def test_a_foreign_part_is_not_admitted() -> None:
+    p = plan()
+    with pytest.raises(PrivacyError, match="parts"):
+        p.admits([replace(p.receipts(0, "os")[0], part="c")])
+
+
+def test_more_charges_than_promised_are_not_admitted() -> None:
+    for p in (plan(), stepped()):
+        extra = p.receipts(1, "os")[0]
+        with pytest.raises(BudgetError, match="at most"):
+            p.admits([*all_receipts(p), extra])
+
+
+def test_a_plan_survives_json() -> None:
+    for p in (plan(rate=0.25, joins=3), plan("none"), stepped()):
+        again = PrivacyPlan.from_dict(json.loads(json.dumps(p.to_dict())))
+        assert again == p
+
+
+@pytest.mark.parametrize("spoil", ["extra", "missing"])
+def test_a_plan_with_other_fields_is_refused(spoil: str) -> None:
+    data = plan().to_dict()
+    if spoil == "extra":
+        data["discount"] = 0.5
+    else:
+        del data["delta"]
+    with pytest.raises((TypeError, KeyError)):
+        PrivacyPlan.from_dict(data)
+
+
+@pytest.mark.parametrize("trust", ["central", "local"])
+def test_solving_for_epsilon_bounds_the_headline(trust: str) -> None:
+    solved = solve(plan(trust), 2.0)
+    factor, amplified = claim_terms(solved)
+    spent = cost(solved.promise(factor=factor, amplified=amplified), solved.delta).epsilon
+    assert 1.98 < spent <= 2.0
+    assert len({p.noise for p in solved.parts}) == 1
+
+
+def test_local_trust_is_solved_at_doubled_sensitivity_and_without_amplification() -> None:
+    assert claim_terms(plan("local")) == (2.0, False)
+    assert claim_terms(plan("local", "record")) == (1.0, False)
+    assert claim_terms(plan("central")) == (1.0, True)
+    ratio = solve(plan("local"), 2.0).parts[0].noise / solve(plan("central"), 2.0).parts[0].noise
+    assert ratio == pytest.approx(2.0)
+
+
+def test_a_cap_allows_as_many_joins_as_fit_under_it() -> None:
+    p = plan("local", rounds=20)
+    joins = allowed_joins(p, 12.0)
+    assert 0 < joins < 20
+
+    def spent(n: int) -> float:
+        return cost(replace(p, joins=n).promise(factor=2.0, amplified=False), p.delta).epsilon
+
+    assert spent(joins) <= 12.0 < spent(joins + 1)
+    assert allowed_joins(p, 1e-3) == 0
+    assert allowed_joins(p, 1e6) == 20
