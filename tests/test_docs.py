@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import inspect
 import re
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 from understudy import errors, study
+from understudy.cli import app
 from understudy.data import schema
 from understudy.data.split import SPLITS
+from understudy.recipes import infos
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -20,6 +25,10 @@ TABLES = (study.Privacy, study.Cohort, study.Training, study.Simulation, study.S
 
 def page(name: str) -> str:
     return (ROOT / "docs" / name).read_text("utf-8")
+
+
+def readme() -> str:
+    return (ROOT / "README.md").read_text("utf-8")
 
 
 def slug(heading: str) -> str:
@@ -75,3 +84,26 @@ def test_links_lead_somewhere(path: Path) -> None:
         if anchor:
             headings = re.findall(r"^#+ (.*)$", there.read_text("utf-8"), re.M)
             assert anchor in map(slug, headings), link
+
+
+def test_readme_lists_every_recipe_with_what_it_protects() -> None:
+    for info in infos().values():
+        protects = ", ".join(f"{u}/{t}" for u, t in sorted(info.supports)) or "nothing"
+        row = next((r for r in readme().splitlines() if r.startswith(f"| `{info.name}` |")), "")
+        assert row.endswith(f"| {', '.join(info.kinds)} | {protects} |"), info.name
+
+
+def test_readme_names_only_commands_that_exist() -> None:
+    named = set(re.findall(r"^understudy (\w+)", readme(), re.M))
+    assert named
+    assert named <= set(get_command(app).commands)
+
+
+@pytest.mark.slow
+def test_readme_example_in_python_runs(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", readme(), re.S)
+    demo = ["-m", "understudy", "demo", "--no-open", "--quiet", "--out", "hospitals"]
+    for command in (demo, ["-c", example]):
+        subprocess.run([sys.executable, *command], cwd=tmp_path, check=True, timeout=240)
+    assert (tmp_path / "report" / "report.html").exists()
+    assert (tmp_path / "synthetic.csv").exists()
