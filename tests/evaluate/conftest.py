@@ -90,10 +90,7 @@ def image_rows(n: int, rng: np.random.Generator) -> Encoded:
 
 
 def cut_training(patch: pytest.MonkeyPatch, steps: int) -> None:
-    real = utility.fit
-    patch.setattr(
-        utility, "fit", lambda *a, **k: real(*a, **{**k, "training": Training(steps=steps)})
-    )
+    patch.setattr(utility, "TRAINING", Training(steps=steps))
 
 
 @pytest.fixture

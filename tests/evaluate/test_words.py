@@ -56,6 +56,23 @@ def test_a_large_epsilon_is_not_rounded_to_certainty() -> None:
     assert percent(1.0) == "100.0\u00a0%"
 
 
+@pytest.mark.parametrize(
+    ("change", "tone"),
+    [
+        ({}, "good"),
+        ({"epsilon": 8.0}, "weak"),
+        ({"epsilon": None}, "none"),
+        ({"noise_source": "simulation"}, "none"),
+    ],
+)
+def test_only_a_bound_that_means_something_looks_reassuring(
+    change: dict[str, object], tone: str
+) -> None:
+    said = in_words({**CLAIM, **change})
+    assert said.tone == tone
+    assert ("promises little" in said.guess_words) == (tone == "weak")
+
+
 def test_headline_of_no_claims_warns() -> None:
     assert "no privacy claim" in headline([])
 

@@ -72,7 +72,7 @@ _SURPLUS = (
     r' id="[A-Za-z0-9.]+_[0-9]+"',
 )
 """What matplotlib adds that a page does not need, or that would repeat an id on it."""
-MOST_BARS = 8
+MOST_BARS = 12
 BINS = 30
 
 

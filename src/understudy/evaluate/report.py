@@ -234,8 +234,8 @@ PROVENANCE = {
 
 def _provenance(m: Material) -> list[tuple[str, str]]:
     """Where the release comes from: what a reader needs to find and check it."""
-    known = {PROVENANCE[k]: v for k, v in m.manifest.items() if k in PROVENANCE}
-    return _flat({"Schema hash": m.schema.hash} | known)
+    said = {"schema": m.schema.hash} | dict(m.manifest)
+    return _flat({term: said[key] for key, term in PROVENANCE.items() if key in said})
 
 
 def _settings(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:

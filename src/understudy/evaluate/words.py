@@ -17,6 +17,11 @@ from typing import Any
 
 __all__ = ["ClaimWords", "best_guess", "headline", "in_words", "number", "percent"]
 
+WEAK = 0.99
+NOMINAL = (
+    "A bound so close to certainty promises little by itself. It is a worst case: how far a "
+    "real attack gets is for an audit to show, and an audit proves nothing."
+)
 ALWAYS_OPEN = (
     "what is true of people in general: a fact that holds with or without any one of them "
     "can be learnt from the release",
@@ -41,6 +46,13 @@ class ClaimWords:
     caveats: tuple[str, ...]
     events: tuple[str, ...]
     simulation: bool
+
+    @property
+    def tone(self) -> str:
+        """How the page may colour it: only a bound that means something looks reassuring."""
+        if not self.private or self.simulation:
+            return "none"
+        return "weak" if self.guess is None or self.guess > WEAK else "good"
 
 
 def in_words(claim: Mapping[str, Any]) -> ClaimWords:
@@ -118,10 +130,12 @@ def _guess_words(claim: Mapping[str, Any], epsilon: float | None, guess: float |
     question = f"whether one given {unit} took part"
     if "replace" in str(claim.get("relation")):
         question = f"which of two versions of one {unit} took part"
-    return (
+    often = f"at most {percent(guess)} of the time" if guess < 0.9995 else "almost always, at worst"
+    said = (
         f"An attacker who knows everything else and must guess {question}, a coin flip "
-        f"beforehand, is right at most {percent(guess)} of the time."
+        f"beforehand, is right {often}."
     )
+    return said if guess <= WEAK else f"{said} {NOMINAL}"
 
 
 def _facts(claim: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -30,6 +30,7 @@ __all__ = [
     "epilepsy_student",
     "fit",
     "init",
+    "linear_student",
     "logits",
     "predict",
 ]
@@ -102,6 +103,11 @@ def conv_student(shape: tuple[int, ...], classes: int) -> Student:
 def dense_student(width: int, classes: int) -> Student:
     """The small dense student for tables and series."""
     return Student(inputs=(width,), classes=classes)
+
+
+def linear_student(width: int, classes: int) -> Student:
+    """Logistic (softmax) regression."""
+    return Student(inputs=(width,), classes=classes, hidden=())
 
 
 def epilepsy_student(width: int, classes: int) -> Student:
