@@ -163,7 +163,7 @@ def test_an_existing_output_is_never_touched(tmp_path: Path) -> None:
 
 
 def test_an_unreachable_epsilon_names_what_can_be_reached(tmp_path: Path) -> None:
-    study = write_study(tmp_path, privacy="epsilon = 1e-9", extra="[cohort]\nrate = 0.5")
+    study = write_study(tmp_path, privacy="epsilon = 1e-9\ndelta = 1e-15")
     code, text = run(study)
     assert code == 5, text
     assert "ε" in text

@@ -157,9 +157,11 @@ def _say(folder: Path, release: Release, scores: Scores) -> None:
     console, place = Console(), shlex.quote(str(folder))
     console.print(claims_panel(release.claims))
     console.print(scores_table(scores))
-    console.print(f"[green]✓[/] release  {folder / 'release'}  (verified)")
-    console.print(f"[green]✓[/] report   [bold]{folder / 'report' / 'report.html'}[/]")
+    console.print(f"[green]✓[/] release  {folder / 'release'}  (verified)", soft_wrap=True)
+    console.print(
+        f"[green]✓[/] report   [bold]{folder / 'report' / 'report.html'}[/]", soft_wrap=True
+    )
     console.print("\nNext:")
-    console.print(f"  understudy sample {place}/release -n 1000 -o rows.csv")
-    console.print(f"  understudy plan {place}/study.toml        # change it, then:")
-    console.print(f"  understudy run {place}/study.toml --out {place}/again")
+    console.print(f"  understudy sample {place}/release -n 1000 -o rows.csv", soft_wrap=True)
+    console.print(f"  understudy plan {place}/study.toml        # change it, then:", soft_wrap=True)
+    console.print(f"  understudy run {place}/study.toml --out {place}/again", soft_wrap=True)

@@ -51,7 +51,9 @@ def sample(
         if json:
             print_json({"ok": True, "rows": n, "output": str(output)})
         else:
-            Console().print(f"[green]✓[/] {n:,} synthetic rows in [bold]{output}[/]")
+            Console().print(
+                f"[green]✓[/] {n:,} synthetic rows in [bold]{output}[/]", soft_wrap=True
+            )
 
 
 def verify(release: Path = RELEASE, json: bool = JSON) -> None:
@@ -67,7 +69,7 @@ def verify(release: Path = RELEASE, json: bool = JSON) -> None:
             return
         console = Console()
         for check in verdict.checks:
-            console.print(f"[green]✓[/] {check}")
+            console.print(f"[green]✓[/] {check}", soft_wrap=True)
         console.print(claims_panel(verdict.release.claims))
         console.print(
             "[dim]This shows that the figures follow from the plan and the ledger; that the run "
@@ -108,7 +110,7 @@ def evaluate(
         else:
             console = Console()
             console.print(scores_table(scores))
-            console.print(f"[green]✓[/] report in [bold]{out / 'report.html'}[/]")
+            console.print(f"[green]✓[/] report in [bold]{out / 'report.html'}[/]", soft_wrap=True)
 
 
 def scores_table(scores: Scores) -> Table:

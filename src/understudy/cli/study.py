@@ -208,10 +208,10 @@ def _say_done(release: Release, out: Path) -> None:
     console = Console()
     console.print(claims_panel(release.claims))
     place = shlex.quote(str(out))
-    console.print(f"[green]✓[/] release in [bold]{out}[/]")
-    console.print(f"  understudy verify {place}")
-    console.print(f"  understudy sample {place} -n 1000 -o rows.csv")
-    console.print(f"  understudy evaluate {place} --real YOUR_ROWS --out report")
+    console.print(f"[green]✓[/] release in [bold]{out}[/]", soft_wrap=True)
+    console.print(f"  understudy verify {place}", soft_wrap=True)
+    console.print(f"  understudy sample {place} -n 1000 -o rows.csv", soft_wrap=True)
+    console.print(f"  understudy evaluate {place} --real YOUR_ROWS --out report", soft_wrap=True)
 
 
 def _say_interrupted(study: Path, out: Path) -> None:
@@ -221,4 +221,4 @@ def _say_interrupted(study: Path, out: Path) -> None:
     )
     if out.with_name(out.name + ".partial").exists():
         command = f"understudy run {shlex.quote(str(study))} --out {shlex.quote(str(out))} --resume"
-        console.print(f"Go on with:  {command}")
+        console.print(f"Go on with:  {command}", soft_wrap=True)

@@ -74,9 +74,17 @@ class RecipeInfo:
 class Recipe(Protocol):
     """One system. See the module's toy."""
 
-    info: RecipeInfo
-    schema: Schema
-    plan: PrivacyPlan
+    @property
+    def info(self) -> RecipeInfo:
+        """What the recipe is."""
+
+    @property
+    def schema(self) -> Schema:
+        """The public schema of the rows."""
+
+    @property
+    def plan(self) -> PrivacyPlan:
+        """What it promises, with the noise solved."""
 
     def init(self, *, rng: Streams) -> State:
         """Server: shared parameters and server optimiser."""

@@ -172,6 +172,13 @@ def solve_noise(events: Callable[[float], Sequence[Event]], epsilon: float, delt
     if not (epsilon > 0 and math.isfinite(epsilon)):
         raise PrivacyError("a positive, finite ε", f"{epsilon}", "set privacy.epsilon, e.g. 1.0")
     _check_delta(delta)
+    most = _NOISE_RANGE[1]
+    if (reached := cost(events(most), delta).epsilon) > epsilon:
+        raise PrivacyError(
+            f"an ε that some noise can reach (at z={most:g} it is {reached:.3g})",
+            f"ε={epsilon:g} at δ={delta:g}",
+            "ask for a larger ε or δ, fewer rounds or a smaller rate",
+        )
     single = _simplify(events(1.0))
     if len(single) == 1 and single[0][1] == 1:  # one Gaussian: closed form, scale-free
         return analytic_noise(epsilon, delta) * _headroom / single[0][0]
@@ -183,12 +190,6 @@ _headroom = 1 + 1e-3  # covers the rounding of the PLD grid, so that the recompu
 
 def _bisect(parts: Callable[[float], Parts], epsilon: float, delta: float) -> float:
     low, high = _NOISE_RANGE
-    if _pld(parts(high), delta) > epsilon:
-        raise PrivacyError(
-            f"an ε that some noise can reach (at z={high:g} it is {_pld(parts(high), delta):.3g})",
-            f"ε={epsilon:g}",
-            "ask for a larger ε, fewer rounds or a smaller rate",
-        )
     high = _narrow(lambda z: _rdp(parts(z), delta), epsilon, low, high, 1.05)
     while high / 2 > low and _pld(parts(high / 2), delta) <= epsilon:  # RDP may be far above
         high /= 2
