@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from understudy.evaluate.words import best_guess, headline, in_words, number, percent
+from understudy.evaluate.words import best_guess, headline, in_words, number, percent, upper
 
 CLAIM = {
     "unit": "record",
@@ -23,7 +23,7 @@ def test_a_claim_says_whom_it_protects_from_whom_and_at_what_price() -> None:
     said = in_words(CLAIM)
     assert said.title == "Against the public"
     assert "one record" in said.statement and "ε\u00a0=\u00a01 " in said.statement
-    assert "73.1\u00a0%" in said.guess_words
+    assert "73.2\u00a0%" in said.guess_words
     assert said.covered and said.open[0] == "the schema" and said.caveats == ("floating point",)
     assert said.events[0] == (
         "Gaussian noise of 1.5 and 3 times the sensitivity, "
@@ -88,6 +88,13 @@ def test_powers_of_ten_in_a_given_sentence_are_written_out() -> None:
 )
 def test_numbers_are_short(value: float, text: str) -> None:
     assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1.0, "1"), (1.001, "1.01"), (7.05, "7.05"), (0.0301, "0.0301"), (0, "0")]
+)
+def test_bounds_are_rounded_up(value: float, text: str) -> None:
+    assert upper(value) == text
 
 
 def test_simulated_noise_is_said() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ClaimWords", "best_guess", "headline", "in_words", "number", "percent"]
+__all__ = ["ClaimWords", "best_guess", "headline", "in_words", "number", "percent", "upper"]
 
 WEAK = 0.99
 NOMINAL = (
@@ -64,7 +64,7 @@ def in_words(claim: Mapping[str, Any]) -> ClaimWords:
         title=f"Against {claim.get('adversary') or 'an adversary that is not named'}",
         statement=_tidy(str(claim.get("words") or _statement(claim, epsilon, delta))),
         private=epsilon is not None,
-        epsilon="no ε" if epsilon is None else f"ε = {number(epsilon)}",
+        epsilon="no ε" if epsilon is None else f"ε = {upper(epsilon)}",
         delta=f"δ = {number(delta)}",
         guess=guess,
         guess_words=_guess_words(claim, epsilon, guess),
@@ -99,6 +99,14 @@ def number(value: float) -> str:
     return f"{head}10{exponent}"
 
 
+def upper(value: float) -> str:
+    """A bound to three significant figures, rounded up: a claim never looks better than it is."""
+    if value <= 0:
+        return number(value)
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return number(math.ceil(round(value / unit, 6)) * unit)
+
+
 def percent(value: float) -> str:
     """A share in per cent, never rounded up to a certainty it is not."""
     text = f"{100 * value:.1f}"
@@ -119,7 +127,7 @@ def _statement(claim: Mapping[str, Any], epsilon: float | None, delta: float) ->
         return f"Against {who}: no protection is claimed."
     return (
         f"Against {who}, whether any one {claim.get('unit', 'record')} took part is protected "
-        f"with ε = {number(epsilon)} at δ = {number(delta)}."
+        f"with ε = {upper(epsilon)} at δ = {number(delta)}."
     )
 
 
@@ -130,7 +138,11 @@ def _guess_words(claim: Mapping[str, Any], epsilon: float | None, guess: float |
     question = f"whether one given {unit} took part"
     if "replace" in str(claim.get("relation")):
         question = f"which of two versions of one {unit} took part"
-    often = f"at most {percent(guess)} of the time" if guess < 0.9995 else "almost always, at worst"
+    often = (
+        f"at most {percent(math.ceil(1000 * guess) / 1000)} of the time"
+        if guess < 0.9995
+        else "almost always, at worst"
+    )
     said = (
         f"An attacker who knows everything else and must guess {question}, a coin flip "
         f"beforehand, is right {often}."
@@ -149,7 +161,7 @@ def _facts(claim: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
         ("Neighbouring data", claim.get("relation")),
         ("Trust", claim.get("trust")),
         ("Sampling", claim.get("sampling")),
-        ("Check by a second accountant (RDP)", None if check is None else f"ε ≤ {number(check)}"),
+        ("Check by a second accountant (RDP)", None if check is None else f"ε ≤ {upper(check)}"),
         ("Noise source", noise.get(str(claim.get("noise_source")), claim.get("noise_source"))),
     ]
     return tuple((name, str(value)) for name, value in facts if value)
