@@ -17,7 +17,7 @@ run = CliRunner().invoke
 
 FINE = Check("thing", True, "there", "nothing")
 BROKEN = Check("thing", False, "gone", "put it back")
-OPTIONAL = Check("toy", False, "gone", "buy one", required=False)
+OPTIONAL = Check("toy", False, "gone", "buy toy[big]", required=False)
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, *findings: Check) -> None:
@@ -73,7 +73,7 @@ def test_exit_code_is_zero_when_only_optional_things_are_missing(
     pretend(monkeypatch, FINE, OPTIONAL)
     result = run(app, [])
     assert result.exit_code == 0
-    assert "buy one" in result.output
+    assert "toy[big]" in result.output
 
 
 def test_exit_code_is_one_and_the_fix_is_shown_when_something_required_is_missing(

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 __all__ = ["Check", "doctor", "examine"]
@@ -155,7 +156,7 @@ def _table(findings: tuple[Check, ...]) -> Table:
     for finding in findings:
         mark = f"[{colours[finding.mark]}]{finding.mark}[/]"
         what = finding.name if finding.required else f"{finding.name} (optional)"
-        table.add_row(mark, what, finding.found, "" if finding.ok else finding.do)
+        table.add_row(mark, what, escape(finding.found), "" if finding.ok else escape(finding.do))
     return table
 
 
