@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from understudy.errors import UnderstudyError
-from understudy.privacy.claim import Claim
+from understudy.privacy.claim import Claim, round_up
 
 __all__ = ["JSON", "QUIET", "bar", "claims_panel", "plain_errors", "print_json"]
 
@@ -69,7 +69,7 @@ def bar(title: str, quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
 def _price(value: float | None) -> str:
     if value is None:
         return "[red]∞ (nothing promised)[/]"
-    return f"[bold]{value:.4g}[/]"
+    return f"[bold]{round_up(value, 4)}[/]"
 
 
 def claims_panel(claims: Sequence[Claim]) -> Panel:

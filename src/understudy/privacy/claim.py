@@ -15,7 +15,7 @@ from understudy.errors import PrivacyError
 from understudy.privacy.account import Cost, Event, cost, fixed_size_cost, rdp_epsilon
 from understudy.privacy.plan import PrivacyPlan, claim_terms, slots
 
-__all__ = ["Claim", "claims", "headline", "projection", "spent_so_far"]
+__all__ = ["Claim", "claims", "headline", "projection", "round_up", "spent_so_far"]
 
 EXCLUDED = (
     "the schema: columns, bounds, categories, classes and declared sizes are public input",
@@ -24,6 +24,14 @@ EXCLUDED = (
 )
 _FLOAT = "noise is floating-point Gaussian: attacks on low-order bits are not covered"
 _SIMULATION = "simulation: the noise can be repeated by whoever knows the seed; not for real data"
+
+
+def round_up(epsilon: float, digits: int = 3) -> str:
+    """ε to so many significant digits, never below the truth."""
+    if not 0 < epsilon < math.inf:
+        return f"{epsilon:g}"
+    unit = 10.0 ** (math.floor(math.log10(epsilon)) - digits + 1)
+    return f"{math.ceil(epsilon / unit - 1e-9) * unit:.{digits}g}"
 
 
 @dataclass(frozen=True)
@@ -62,7 +70,7 @@ class Claim:
         )
         return (
             f"Against {self.adversary}, whether any one {self.unit} took part ({self.relation}) "
-            f"is protected with ε = {self.epsilon:.3g} at δ = {self.delta:.2g}.{verdict}"
+            f"is protected with ε = {round_up(self.epsilon or 0)} at δ = {self.delta:.2g}.{verdict}"
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from understudy.data.schema import Schema
-from understudy.privacy.claim import Claim
+from understudy.privacy.claim import Claim, round_up
 
 __all__ = ["write_card"]
 
 
 def _price(value: float | None) -> str:
-    return "none promised" if value is None else f"{value:.4g}"
+    return "none promised" if value is None else round_up(value, 4)
 
 
 def _row(claim: Claim) -> str:
