@@ -8,6 +8,7 @@ plan is left out and the round goes on.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import torch
@@ -30,6 +31,8 @@ def aggregate(
     received = 0
     for sealed in replies:
         good = _acceptable(plan, sealed, round)
+        if not bool(good.any()):
+            continue
         received += int(good.sum())
         for part in plan.parts:
             sums[part.name] += sealed.parts[part.name][good].double().sum(0)
@@ -41,9 +44,10 @@ def _total(
 ) -> Tensor:
     if part.slot == "server" and plan.trust != "none":
         bounded = Bounded(total[None], part.bound, plan.unit)
-        noised, _ = add_noise(
+        noised, receipt = add_noise(
             bounded, part.noise, part=part.name, slot="server", round=round, source=source
         )
+        plan.admits([receipt])
         total = noised[0]
     if part.combine == "sum":
         return total.float()
@@ -58,18 +62,39 @@ def _acceptable(plan: PrivacyPlan, sealed: Sealed, round: int) -> Tensor:
         raise PrivacyError(
             f"replies of kind {expected!r}", f"{sealed.kind!r}", "check the study hash"
         )
+    if sealed.round != round or not (_well_formed(plan, sealed) and _receipted(plan, sealed)):
+        return torch.zeros(0, dtype=torch.bool)
     good = torch.ones(len(sealed), dtype=torch.bool)
-    if sealed.round != round or set(sealed.parts) != {p.name for p in plan.parts}:
-        return ~good
     for part in plan.parts:
         good &= _fits(part, sealed.parts[part.name], check_norm=plan.unit == "site")
     return good
 
 
+def _well_formed(plan: PrivacyPlan, sealed: Sealed) -> bool:
+    """The planned parts in the planned shapes, all for the same number of sites."""
+    if set(sealed.parts) != {part.name for part in plan.parts}:
+        return False
+    values = [(part.shape, sealed.parts[part.name]) for part in plan.parts]
+    shaped = all(
+        v.dim() and len(v) and v.shape[1:] == s and v.is_floating_point() for s, v in values
+    )
+    return shaped and len({len(v) for _, v in values}) == 1
+
+
+def _receipted(plan: PrivacyPlan, sealed: Sealed) -> bool:
+    """Whether noise that the sites should have added is receipted, no more and no less."""
+    if plan.trust != "local":
+        return True
+    try:
+        plan.admits(sealed.receipts)
+        found = Counter((receipt.part, receipt.round) for receipt in sealed.receipts)
+    except (PrivacyError, AttributeError, TypeError):
+        return False
+    return found == {(part.name, sealed.round): part.steps for part in plan.parts}
+
+
 def _fits(part: Part, value: Tensor, *, check_norm: bool) -> Tensor:
-    """Right shape, finite and, where the server can tell, within the bound."""
-    if tuple(value.shape[1:]) != part.shape:
-        return torch.zeros(len(value), dtype=torch.bool)
+    """Finite and, where the server can tell, within the bound."""
     norm = value.double().reshape(len(value), -1).norm(dim=1)
     within = torch.isfinite(norm)
     if check_norm and part.slot == "server":

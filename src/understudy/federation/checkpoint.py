@@ -39,7 +39,8 @@ class Checkpoint:
 
     def save(self, saved: Saved) -> None:
         """Write, then rename; the previous checkpoint stays as the one to fall back to."""
-        tensors = {name: value.contiguous() for name, value in saved.state.items()}
+        # Cloned: a state may hold one tensor under two names, which the format refuses.
+        tensors = {name: value.contiguous().clone() for name, value in saved.state.items()}
         body = safetensors.torch.save(tensors, metadata={"round": str(saved.round)})
         current = self.folder / "checkpoint"
         if current.exists():
@@ -60,12 +61,12 @@ class Checkpoint:
         write_atomic(self.folder / "cohort.json", body)
 
     def begun(self) -> tuple[int, np.ndarray] | None:
-        """The round and cohort last begun."""
-        path = self.folder / "cohort.json"
-        if not path.exists():
+        """The round and cohort last begun; None where there is no readable note."""
+        try:
+            data = json.loads((self.folder / "cohort.json").read_text())
+            return data["round"], np.array(data["cohort"], np.int64)
+        except (OSError, ValueError, KeyError, TypeError):
             return None
-        data = json.loads(path.read_text())
-        return data["round"], np.array(data["cohort"], np.int64)
 
 
 def _read(path: Path) -> Saved | None:

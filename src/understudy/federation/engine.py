@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from understudy.errors import ReleaseError
 from understudy.federation.aggregate import aggregate
 from understudy.federation.checkpoint import Checkpoint, Saved
 from understudy.federation.cohort import draw_cohort
@@ -96,6 +97,12 @@ class Engine:
             kept = {k.removeprefix(_RUNTIME): v for k, v in saved.state.items() if _RUNTIME in k}
             self.runtime.restore(kept)
             done, state = saved.round, {k: v for k, v in saved.state.items() if _RUNTIME not in k}
+        if done > charged and self.recipe.plan.trust != "none":
+            raise ReleaseError(
+                "a ledger that holds every round of the checkpoint",
+                f"{charged} charged round(s), {done} done",
+                "restore the ledger; it was cut or replaced, so this run cannot be released",
+            )
         self._count_void(range(done, charged))
         return max(done, charged), state
 

@@ -8,6 +8,7 @@ count every visited page as resident.
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -62,7 +63,8 @@ class SiteMemory:
             self._rows[client] = row.copy()
             return
         try:
-            os.pwrite(self._file, row.tobytes(), client * row.nbytes)
+            if os.pwrite(self._file, row.tobytes(), client * row.nbytes) < row.nbytes:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             raise OutputError(
                 "room on disk for the sites' memory",

@@ -170,6 +170,12 @@ def _unit_and_trust(study: Study, info: RecipeInfo) -> tuple[Unit, Trust]:
             study.schema.kind,
             "choose another recipe: understudy recipes",
         )
+    if trust == "none" and (study.privacy.epsilon is not None or study.privacy.noise):
+        raise PrivacyError(
+            'a trust other than "none" where an ε or noise is asked for',
+            f'{info.name}, whose trust is "none": it adds no noise',
+            "choose a private recipe or trust, or leave epsilon and noise out",
+        )
     if trust != "none" and (unit, trust) not in info.supports:
         pairs = ", ".join(f"{u}/{t}" for u, t in sorted(info.supports))
         raise PrivacyError(

@@ -7,16 +7,17 @@ only, and its participation is counted before any noise is drawn.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from understudy.data.shards import Shards
 from understudy.federation.memory import SiteMemory
-from understudy.federation.recipe import Recipe, Task
+from understudy.federation.recipe import Recipe, Task, Update
 from understudy.federation.slots import Private, seal
-from understudy.privacy.clip import Sealed
+from understudy.privacy.clip import Bounded, Sealed
 from understudy.rng import NoiseSource, Streams
 
 __all__ = ["Sites"]
@@ -44,10 +45,29 @@ class Sites:
         """Train and seal a stack of sites that have joined."""
         private = Private(self.recipe.plan, round, self.source)
         rng = self.streams.child("local", round, int(clients[0]))
-        update, kept = self.recipe.local(
-            task, self.memory.gather(clients), self.data.take(clients), private, rng=rng
-        )
+        data = self.data.take(clients)
+        update, kept = self.recipe.local(task, self.memory.gather(clients), data, private, rng=rng)
+        if self.recipe.plan.unit == "site":
+            update = _silence_empty(update, data.counts == 0)
         noise = None if self.noise is None else torch.from_numpy(self.noise[clients])
         sealed = seal(self.recipe.plan, update, private, self.source, noise)
         self.memory.scatter(clients, kept)
         return sealed
+
+
+def _silence_empty(update: Update, empty: Tensor) -> Update:
+    """A site without rows sends zero, whatever the recipe made of it.
+
+    The empty-site claim rests on it: zero and a clipped update are S apart, two clipped
+    updates 2S.
+    """
+
+    def silence(value: Tensor) -> Tensor:
+        return value.masked_fill(empty.reshape(-1, *[1] * (value.dim() - 1)), 0)
+
+    return {
+        name: replace(value, value=silence(value.value))
+        if isinstance(value, Bounded)
+        else silence(value)
+        for name, value in update.items()
+    }

@@ -121,7 +121,10 @@ def seal(
         value = update[spec.name]
         if spec.slot == "step":
             _check_steps(spec, private)
-            assert isinstance(value, Tensor)
+            if not isinstance(value, Tensor):
+                raise PrivacyError(
+                    "what private.step returned", "a Bounded value", "fix the recipe"
+                )
             values[spec.name] = value
             continue
         bounded = _bounded(spec, value, plan)

@@ -1,0 +1,364 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from contracts.toys import ToyMean, ToyStep, ToySum, engine, shards, study
+from understudy.data.shards import Shards
+from understudy.errors import PrivacyError, ReleaseError
+from understudy.federation import aggregate as aggregation
+from understudy.federation.checkpoint import Checkpoint
+from understudy.federation.site import Sites
+from understudy.privacy.clip import Receipt, Sealed
+from understudy.privacy.ledger import Ledger, receipts_in
+from understudy.rng import NoiseSource
+
+
+def recipe(kind=ToyMean, sites: int = 6, rounds: int = 4, trust: str = "central", **tables):
+    privacy = {"trust": trust, "noise": 1.0, **tables.pop("privacy", {})}
+    if trust == "none":
+        privacy.pop("noise")
+    return kind.build(
+        study(kind.info.name, sites, study={"rounds": rounds}, privacy=privacy, **tables)
+    )
+
+
+def charged(folder: Path) -> list[Receipt]:
+    with Ledger(folder / "ledger.jsonl") as ledger:
+        return receipts_in(ledger.entries)
+
+
+def trained(toy, folder: Path, **options) -> dict[str, torch.Tensor]:
+    if "checkpoint" in options:
+        options["memory"] = folder
+    found, ledger = engine(toy, folder, **options)
+    try:
+        return found.train()
+    finally:
+        ledger.close()
+        found.runtime.sites.memory.close()
+
+
+@pytest.mark.parametrize("trust", ["central", "local", "none"])
+def test_a_run_goes_through_and_charges_every_round_once(tmp_path: Path, trust: str) -> None:
+    toy = recipe(trust=trust)
+    state = trained(toy, tmp_path)
+    assert torch.isfinite(state["mean"]).all()
+    rounds = [receipt.round for receipt in charged(tmp_path)]
+    assert rounds == ([] if trust == "none" else [0, 1, 2, 3])
+
+
+def test_rounds_with_nobody_work_and_are_charged(tmp_path: Path) -> None:
+    toy = recipe(cohort={"rate": 1e-9})
+    state = trained(toy, tmp_path)
+    assert [r.round for r in charged(tmp_path)] == [0, 1, 2, 3]
+    assert (state["mean"] != 0).all(), "an empty round is told apart by its lack of noise"
+
+
+def test_sites_without_rows_work(tmp_path: Path) -> None:
+    for kind in (ToyMean, ToySum, ToyStep):
+        (tmp_path / kind.__name__).mkdir()
+        trust = "local" if kind is ToyStep else "central"
+        toy = recipe(kind, sites=3, trust=trust)
+        state = trained(toy, tmp_path / kind.__name__, data=shards(3, 0))
+        assert all(torch.isfinite(v).all() for v in state.values())
+
+
+def test_a_site_without_rows_adds_nothing_at_the_site_level(tmp_path: Path) -> None:
+    # The empty-site claim rests on it: "rows or none" moves the update by S, not by 2S.
+    toy = recipe(sites=2, trust="none")
+    full = shards(2)
+    half = Shards(full.x, full.y, full.starts, torch.tensor([4, 0]))
+    found, ledger = engine(toy, tmp_path, data=half)
+    with ledger:
+        sites = found.runtime.sites
+        sites.memory.scatter(np.arange(2), {"rounds": torch.ones(2, 1), "last": torch.zeros(2, 3)})
+        sealed = sites.answer(toy.task({"mean": torch.ones(3)}, 0), 0, np.arange(2))
+    assert sealed.parts["mean"][0].abs().sum() > 0
+    assert torch.equal(sealed.parts["mean"][1], torch.zeros(3))
+
+
+def test_the_charge_comes_before_any_noise_of_the_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log: list[str] = []
+
+    def note(owner: type, name: str) -> None:
+        original = getattr(owner, name)
+
+        def wrapper(self, *args, **kwargs):
+            log.append(name)
+            return original(self, *args, **kwargs)
+
+        monkeypatch.setattr(owner, name, wrapper)
+
+    note(Checkpoint, "begin")
+    note(Ledger, "charge")
+    note(Sites, "join")
+    note(Sites, "answer")
+    note(NoiseSource, "normal")
+    note(Checkpoint, "save")
+    for trust, order in (
+        ("central", ["begin", "charge", "join", "answer", "normal", "save"]),
+        ("local", ["begin", "charge", "join", "answer", "normal", "save"]),
+    ):
+        (tmp_path / trust).mkdir()
+        log.clear()
+        trained(
+            recipe(trust=trust, rounds=2), tmp_path / trust, checkpoint=Checkpoint(tmp_path / trust)
+        )
+        assert log == order * 2
+
+
+@pytest.mark.parametrize(
+    "kind, trust", [(ToyMean, "central"), (ToySum, "local"), (ToyStep, "local")]
+)
+def test_seeded_runs_repeat_and_others_do_not(tmp_path: Path, kind, trust: str) -> None:
+    toy, found = recipe(kind, trust=trust), []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2), ("d", None), ("e", None)):
+        (tmp_path / name).mkdir()
+        state = trained(toy, tmp_path / name, seed=seed)
+        found.append(torch.cat([v.flatten() for v in state.values()]))
+    assert torch.equal(found[0], found[1])
+    assert len({tuple(f.tolist()) for f in found}) == 4
+    assert {r.source for r in charged(tmp_path / "a")} == {"simulation"}
+    assert {r.source for r in charged(tmp_path / "d")} == {"os"}
+
+
+@pytest.mark.parametrize("trust", ["central", "local"])
+def test_memory_on_disk_gives_the_same_result(tmp_path: Path, trust: str) -> None:
+    toy, found = recipe(trust=trust, cohort={"rate": 0.7}), []
+    for name in ("ram", "disk"):
+        folder = tmp_path / name
+        folder.mkdir()
+        memory = {"memory": folder} if name == "disk" else {}
+        made, ledger = engine(toy, folder, **memory)
+        with ledger:
+            found.append(made.train()["mean"])
+            made.runtime.sites.memory.close()
+    assert torch.equal(*found)
+
+
+def test_memory_is_kept_between_rounds(tmp_path: Path) -> None:
+    toy = recipe(rounds=3)
+    made, ledger = engine(toy, tmp_path)
+    with ledger:
+        made.train()
+    kept = made.runtime.sites.memory.gather(np.arange(6))
+    assert torch.equal(kept["rounds"], torch.full((6, 1), 3.0))
+
+
+@pytest.mark.parametrize(
+    "kind, trust", [(ToyMean, "central"), (ToySum, "local"), (ToyStep, "local")]
+)
+def test_the_wire_changes_nothing(tmp_path: Path, kind, trust: str) -> None:
+    toy, found = recipe(kind, trust=trust, cohort={"rate": 0.6}), []
+    for wire in (False, True):
+        folder = tmp_path / str(wire)
+        folder.mkdir()
+        state = trained(toy, folder, wire=wire)
+        found.append(state)
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+
+
+def test_ten_thousand_small_sites_run(tmp_path: Path) -> None:
+    toy = recipe(ToySum, sites=10_000, rounds=1)
+    one = shards(1, 4)
+    many = Shards(one.x, one.y, torch.zeros(10_000, dtype=torch.long), torch.full((10_000,), 4))
+    state = trained(toy, tmp_path, data=many)
+    assert float(state["count"].sum()) == pytest.approx(40_000, abs=20)
+
+
+def test_a_site_joins_no_more_rounds_than_its_allowance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joined: Counter[int] = Counter()
+    answer = Sites.answer
+    monkeypatch.setattr(
+        Sites,
+        "answer",
+        lambda self, task, round, clients: (
+            joined.update(clients.tolist()) or answer(self, task, round, clients)
+        ),
+    )
+    trained(recipe(trust="local", rounds=6, cohort={"joins": 2}), tmp_path)
+    assert joined == {site: 2 for site in range(6)}
+    assert len(charged(tmp_path)) == 6
+
+
+# Kills. Each point of a round at which a process may die, before and after the call.
+
+POINTS = [
+    (Checkpoint, "begin"),
+    (Ledger, "charge"),
+    (ToyMean, "task"),
+    (Sites, "join"),
+    (Sites, "answer"),
+    (NoiseSource, "normal"),
+    (ToyMean, "step"),
+    (Checkpoint, "save"),
+]
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@contextmanager
+def killed_at(owner: type, name: str, call: int, after: bool) -> Iterator[None]:
+    original, calls = getattr(owner, name), []
+
+    def wrapper(self, *args, **kwargs):
+        calls.append(1)
+        if len(calls) == call and not after:
+            raise Killed
+        result = original(self, *args, **kwargs)
+        if len(calls) == call:
+            raise Killed
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, wrapper)
+        with pytest.raises(Killed):
+            yield
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("owner, name", POINTS, ids=[name for _, name in POINTS])
+@pytest.mark.parametrize("trust", ["central", "local"])
+def test_a_killed_run_goes_on_and_spends_no_round_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, after: bool, trust: str
+) -> None:
+    toy = recipe(trust=trust, rounds=4)
+    noised: list[int] = []
+    draws: list[bytes] = []
+    module = aggregation if trust == "central" else "understudy.federation.slots"
+    original = aggregation.add_noise
+
+    def add_noise(bounded, noise, *, round, **terms):
+        noised.append(round)
+        value, receipt = original(bounded, noise, round=round, **terms)
+        draws.append((value - bounded.value).numpy().tobytes())
+        return value, receipt
+
+    target = module if isinstance(module, str) else module.__name__
+    monkeypatch.setattr(f"{target}.add_noise", add_noise)
+    with killed_at(owner, name, 2, after):
+        trained(toy, tmp_path, seed=None, checkpoint=Checkpoint(tmp_path))
+    state = trained(toy, tmp_path, seed=None, checkpoint=Checkpoint(tmp_path))
+    assert torch.isfinite(state["mean"]).all()
+    assert [r.round for r in charged(tmp_path)] == [0, 1, 2, 3], "a charge is missing or doubled"
+    assert max(Counter(noised).values()) == 1, "one charge, two draws of noise"
+    assert len(set(draws)) == len(draws), "noise was reused"
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_void_round_counts_as_joined_by_its_cohort(tmp_path: Path, begun: bool) -> None:
+    toy = recipe(trust="local", rounds=4, sites=200, cohort={"rate": 0.5, "joins": 2})
+    checkpoint = Checkpoint(tmp_path)
+    with killed_at(Sites, "answer", 2, True):
+        trained(toy, tmp_path, checkpoint=checkpoint)
+    cohort = checkpoint.begun()
+    assert cohort is not None and cohort[0] == 1
+    saved = checkpoint.load()
+    assert saved is not None and saved.round == 1
+    before = saved.state["runtime/allowance"].numpy()
+    if not begun:
+        (tmp_path / "cohort.json").unlink()
+    made, ledger = engine(toy, tmp_path, checkpoint=checkpoint)
+    with ledger:
+        start, _ = made._resume()
+    left = made.runtime.sites.allowance
+    members = cohort[1] if begun else np.arange(200)
+    expected = before.copy()
+    expected[members] = np.maximum(expected[members] - 1, 0)
+    assert start == 2
+    assert np.array_equal(left, expected)
+
+
+def test_a_run_that_ended_is_not_run_again(tmp_path: Path) -> None:
+    toy = recipe()
+    first = trained(toy, tmp_path, checkpoint=Checkpoint(tmp_path))
+    size = (tmp_path / "ledger.jsonl").stat().st_size
+    second = trained(toy, tmp_path, seed=99, checkpoint=Checkpoint(tmp_path))
+    assert torch.equal(first["mean"], second["mean"])
+    assert (tmp_path / "ledger.jsonl").stat().st_size == size
+
+
+def test_a_truncated_checkpoint_voids_its_round_and_no_more(tmp_path: Path) -> None:
+    toy = recipe(rounds=5)
+    with killed_at(Checkpoint, "begin", 4, False):
+        trained(toy, tmp_path, checkpoint=Checkpoint(tmp_path))
+    path = tmp_path / "checkpoint"
+    path.write_bytes(path.read_bytes()[:-5])
+    trained(toy, tmp_path, checkpoint=Checkpoint(tmp_path))
+    assert [r.round for r in charged(tmp_path)] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("lost", ["last line", "all"])
+def test_a_ledger_behind_its_checkpoint_stops_the_run(tmp_path: Path, lost: str) -> None:
+    toy = recipe()
+    with killed_at(Checkpoint, "begin", 4, False):
+        trained(toy, tmp_path, checkpoint=Checkpoint(tmp_path))
+    path = tmp_path / "ledger.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:-1]) if lost == "last line" else "")
+    with pytest.raises(ReleaseError, match="ledger"):
+        trained(toy, tmp_path, checkpoint=Checkpoint(tmp_path))
+
+
+def test_a_keyboard_interrupt_keeps_what_was_done(tmp_path: Path) -> None:
+    toy = recipe()
+
+    def press(done: int, total: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trained(toy, tmp_path, checkpoint=Checkpoint(tmp_path), progress=press)
+    saved = Checkpoint(tmp_path).load()
+    assert saved is not None and saved.round == 2
+    assert [r.round for r in charged(tmp_path)] == [0, 1]
+    trained(toy, tmp_path, checkpoint=Checkpoint(tmp_path))
+    assert [r.round for r in charged(tmp_path)] == [0, 1, 2, 3]
+
+
+def test_progress_tells_rounds_and_nothing_about_data(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    trained(recipe(rounds=2), tmp_path, progress=lambda *said: seen.append(said))
+    assert seen == [(0, 2), (1, 2), (2, 2)]
+
+
+def test_a_reply_that_is_spoiled_on_the_way_does_not_stop_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = Sites.answer
+
+    def spoiled(self: Sites, task, round: int, clients: np.ndarray) -> Sealed:
+        sealed = answer(self, task, round, clients)
+        value = sealed.parts["mean"].clone()
+        value[0] = {0: torch.nan, 1: 1e6, 2: torch.inf}.get(round, 0.0)
+        parts = {"mean": value if round < 3 else value[:, :1]}
+        return Sealed(sealed.kind, sealed.round, parts, sealed.receipts)
+
+    monkeypatch.setattr(Sites, "answer", spoiled)
+    state = trained(recipe(), tmp_path)
+    assert torch.isfinite(state["mean"]).all()
+    assert state["mean"].abs().max() < 5
+
+
+def test_a_recipe_that_sends_raw_records_is_stopped(tmp_path: Path) -> None:
+    class Raw(ToySum):
+        def local(self, task, memory, data, private, *, rng):
+            sums = torch.zeros(len(data), 2, 3)
+            return {"sum": sums, "count": sums[:, :, 0]}, memory
+
+    toy = recipe(ToySum)
+    with pytest.raises(PrivacyError, match="raw update"):
+        trained(Raw(toy.schema, toy.plan), tmp_path)
