@@ -111,6 +111,8 @@ class Study:
     def __post_init__(self) -> None:
         _check_privacy(self.privacy)
         _check_cohort(self.cohort)
+        _check_training(self.training)
+        _check_sites(self)
         if self.rounds is not None and self.rounds < 1:
             raise StudyError("study.rounds of at least 1", str(self.rounds), "raise it")
 
@@ -122,6 +124,10 @@ class Study:
             data = tomllib.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             raise StudyError("a study file", f"no file {path.name}", "check the path") from error
+        except OSError as error:
+            raise StudyError(
+                "a readable study file", f"{error.strerror}", "check the path"
+            ) from error
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise StudyError("a TOML study file", f"{error}", "fix the syntax") from error
         return cls.parse(data, base=path.parent)
@@ -132,8 +138,11 @@ class Study:
     ) -> Study:
         """Build a study from the tables of a study file."""
         _known(data, {"study", "privacy", "cohort", "training", "recipe", "simulation", "site"}, "")
-        head = dict(data.get("study", {}))
+        head = data.get("study", {})
         _known(head, {"name", "schema", "recipe", "rounds"}, "study.")
+        _mapping(data.get("recipe", {}), "recipe.")
+        if not isinstance(data.get("site", []), list):
+            raise StudyError("a list of [[site]] tables", "something else", "write [[site]]")
         for key in ("name", "recipe") + (() if schema else ("schema",)):
             if not isinstance(head.get(key), str):
                 raise StudyError(f"study.{key} as text", "nothing of the kind", f"add {key} = …")
@@ -187,6 +196,7 @@ def options(cls: type[T], data: Mapping[str, Any]) -> T:
 
 def _simulation(data: Mapping[str, Any]) -> Simulation:
     """Keys that are not ours are options of the split."""
+    _mapping(data, "simulation.")
     names = {f.name for f in fields(Simulation)} - {"options"}
     own = {k: v for k, v in data.items() if k in names}
     table = _table(Simulation, own, "simulation.")
@@ -197,11 +207,15 @@ def _simulation(data: Mapping[str, Any]) -> Simulation:
     )
 
 
-def _known(data: Mapping[str, Any], names: set[str], where: str) -> None:
+def _mapping(data: object, where: str) -> None:
     if not isinstance(data, Mapping):
         raise StudyError(
             f"a table [{where.rstrip('.')}]", type(data).__name__, "write [table] headers"
         )
+
+
+def _known(data: Mapping[str, Any], names: set[str], where: str) -> None:
+    _mapping(data, where)
     for key in data:
         if key not in names:
             raise StudyError(
@@ -285,3 +299,20 @@ def _check_cohort(cohort: Cohort) -> None:
         raise StudyError("cohort.rate in (0, 1]", f"{cohort.rate}", "e.g. rate = 0.1")
     if cohort.joins is not None and cohort.joins < 1:
         raise StudyError("cohort.joins of at least 1", f"{cohort.joins}", "raise it")
+
+
+def _check_training(training: Training) -> None:
+    for name in ("epochs", "batch", "rate"):
+        value = getattr(training, name)
+        if value is not None and not (value > 0 and math.isfinite(value)):
+            raise StudyError(f"training.{name} above 0 and finite", f"{value}", "correct it")
+
+
+def _check_sites(study: Study) -> None:
+    if study.sites and study.simulation is not None:
+        raise StudyError("[simulation] or [[site]] entries", "both", "leave one of them out")
+    if len({entry.name for entry in study.sites}) < len(study.sites):
+        raise StudyError("a name of its own for each site", "a repeated name", "rename one")
+    for entry in study.sites:
+        if entry.epsilon is not None and not (entry.epsilon > 0 and math.isfinite(entry.epsilon)):
+            raise StudyError("site.epsilon above 0 and finite", f"{entry.epsilon}", "correct it")

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from contracts.toys import ToyMean, ToyStep, ToySum, schema, study
 
+from contracts.toys import ToyMean, ToyStep, ToySum, schema, study
 from understudy.errors import PrivacyError, StudyError
 from understudy.federation.recipe import make_plan
 from understudy.privacy.claim import claims, headline

@@ -9,9 +9,10 @@ no code and no pickle in a message, and no way to encode a value that was not se
 from __future__ import annotations
 
 import json
+import math
 import struct
 from dataclasses import asdict, dataclass
-from typing import Any, get_args
+from typing import Any, TypeGuard, get_args
 
 import safetensors
 import safetensors.torch
@@ -41,6 +42,8 @@ class Envelope:
 
 def encode_task(task: Task, envelope: Envelope) -> bytes:
     """A task as bytes."""
+    if not _plain(task.values):
+        raise WireError("a task of arrays and plain values", "something else", "fix the recipe")
     return _pack({"message": "task", **asdict(envelope), "values": task.values}, task.arrays)
 
 
@@ -48,11 +51,17 @@ def decode_task(data: bytes, envelope: Envelope) -> Task:
     """Inverse of `encode_task`; refuses another study, round or attempt."""
     header, arrays = _unpack(data, "task", envelope)
     values = header.get("values")
-    if not isinstance(values, dict) or not all(
-        isinstance(v, (int, float, str, bool)) for v in values.values()
-    ):
+    if not _plain(values):
         raise _malformed("a task with plain values")
     return Task(arrays, values)
+
+
+def _plain(values: object) -> TypeGuard[dict[str, Any]]:
+    """Numbers, texts and flags by name: nothing nested, nothing that is not finite."""
+    return isinstance(values, dict) and all(
+        isinstance(v, (int, str)) or (isinstance(v, float) and math.isfinite(v))
+        for v in values.values()
+    )
 
 
 def encode_sealed(sealed: Sealed, envelope: Envelope) -> bytes:
@@ -75,12 +84,16 @@ def decode_sealed(data: bytes, envelope: Envelope) -> Sealed:
         raise _malformed("receipts with the known fields") from error
     if header.get("kind") not in get_args(Kind) or not parts:
         raise _malformed("a sealed update of a known kind with parts")
+    if any(value.dim() == 0 or len(value) != 1 for value in parts.values()):
+        raise _malformed("the update of one site")  # a stack would count as many
     return Sealed(header["kind"], envelope.round, parts, receipts)
 
 
 def _pack(header: dict[str, Any], arrays: dict[str, Tensor]) -> bytes:
     head = json.dumps(header, allow_nan=False).encode()
-    body = safetensors.torch.save({name: value.contiguous() for name, value in arrays.items()})
+    # Cloned: one tensor may stand under two names, which the format refuses.
+    own = {name: value.contiguous().clone() for name, value in arrays.items()}
+    body = safetensors.torch.save(own)
     if len(head) > MAX_HEADER or len(body) > MAX_BODY:
         raise WireError(
             f"a message up to {MAX_BODY >> 20} MiB",
@@ -111,7 +124,7 @@ def _unpack(
 def _header(data: bytes, message: str, envelope: Envelope) -> dict[str, Any]:
     try:
         header = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _malformed("a JSON header") from error
     if not isinstance(header, dict) or header.get("message") != message:
         raise _malformed(f"a {message} message")

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from contracts.toys import ToyMean, ToySum, engine, study
+from understudy.runtime.memory import InProcess
+
+
+def runtime(tmp_path: Path, kind=ToySum, trust: str = "central", **options) -> InProcess:
+    toy = kind.build(study(kind.info.name, 7, privacy={"noise": 1.0, "trust": trust}))
+    made, ledger = engine(toy, tmp_path, **options)
+    ledger.close()
+    return made.runtime
+
+
+def totals(found: InProcess, cohort: list[int]) -> dict[str, torch.Tensor]:
+    recipe = found.sites.recipe
+    task = recipe.task(recipe.init(rng=found.sites.streams), 0)
+    replies = list(found.exchange(task, 0, np.array(cohort, np.int64)))
+    assert all(reply.round == 0 and reply.kind == "entrusted" for reply in replies)
+    names = [part.name for part in recipe.plan.parts]
+    return {n: torch.cat([reply.parts[n] for reply in replies]) for n in names}
+
+
+@pytest.mark.parametrize("options", [{"chunk": 1}, {"chunk": 3}, {"wire": True}])
+@pytest.mark.parametrize("kind", [ToySum, ToyMean])
+def test_chunks_and_the_wire_change_nothing(tmp_path: Path, kind, options: dict) -> None:
+    plain = totals(runtime(tmp_path, kind), [0, 2, 3, 5, 6])
+    other = totals(runtime(tmp_path, kind, **options), [0, 2, 3, 5, 6])
+    assert all(torch.equal(plain[name], other[name]) for name in plain)
+
+
+def test_over_the_wire_each_site_speaks_for_itself(tmp_path: Path) -> None:
+    found = runtime(tmp_path, wire=True)
+    recipe = found.sites.recipe
+    task = recipe.task({}, 0)
+    replies = list(found.exchange(task, 0, np.arange(4)))
+    assert [len(reply) for reply in replies] == [1, 1, 1, 1]
+
+
+def test_an_empty_cohort_sends_nothing(tmp_path: Path) -> None:
+    found = runtime(tmp_path)
+    assert list(found.exchange(found.sites.recipe.task({}, 0), 0, np.array([], np.int64))) == []
+
+
+def test_a_site_is_charged_when_asked_and_silent_once_spent(tmp_path: Path) -> None:
+    found = runtime(tmp_path)
+    task = found.sites.recipe.task({}, 0)
+    found.sites.allowance[:] = [1, 0, 1, 1, 1, 1, 1]
+    assert sum(len(reply) for reply in found.exchange(task, 0, np.array([0, 1, 2]))) == 2
+    assert found.sites.allowance.tolist() == [0, 0, 0, 1, 1, 1, 1]
+    found.count_void(np.array([0, 3]))
+    assert found.sites.allowance.tolist() == [0, 0, 0, 0, 1, 1, 1]
+
+
+def test_what_must_outlive_a_restart_is_saved_and_restored(tmp_path: Path) -> None:
+    first = runtime(tmp_path, ToyMean)
+    totals(first, [1, 4])
+    saved = {name: value.clone() for name, value in first.save().items()}
+    second = runtime(tmp_path, ToyMean)
+    second.restore(saved)
+    assert np.array_equal(second.sites.allowance, first.sites.allowance)
+    assert np.array_equal(second.sites.memory.touched, first.sites.memory.touched)
+    assert first.sites.memory.touched.tolist() == [False, True, False, False, True, False, False]

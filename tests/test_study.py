@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from understudy.data.schema import Column, Schema
+from understudy.errors import SchemaError, StudyError
+from understudy.study import Study, options, setting
+
+SCHEMA = Schema("table", "t", 100, (Column("a", "numeric", 0, 1),))
+
+
+def parse(**tables: Any) -> Study:
+    return Study.parse({"study": {"name": "s", "recipe": "fedvae"}, **tables}, schema=SCHEMA)
+
+
+FILE = """
+[study]
+name = "two hospitals"
+schema = "schema.toml"
+recipe = "fedmoments"
+
+[privacy]
+unit = "record"
+epsilon = 1
+
+[cohort]
+rate = 0.5
+
+[simulation]
+data = "rows.csv"
+sites = 4
+split = "dirichlet"
+alpha = 0.3
+"""
+
+
+def test_a_study_file_is_read_with_paths_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "schema.toml").write_text(SCHEMA.to_toml())
+    (tmp_path / "study.toml").write_text(FILE)
+    study = Study.load(tmp_path / "study.toml")
+    assert study.schema == SCHEMA and study.base == tmp_path
+    assert study.privacy.epsilon == 1.0 and isinstance(study.privacy.epsilon, float)
+    assert study.n_sites == 4 and study.simulation is not None
+    assert study.simulation.options == {"alpha": 0.3}
+
+
+def test_what_is_left_out_stays_open_for_the_recipe() -> None:
+    study = parse()
+    assert study.rounds is None and study.privacy.trust is None and study.n_sites == 1
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"privcy": {}},
+        {"privacy": {"epsilom": 1}},
+        {"privacy": {"Epsilon": 1}},
+        {"cohort": {"rat": 0.1}},
+        {"training": {"epoch": 1}},
+        {"study": {"name": "s", "recipe": "r", "round": 2}},
+        {"site": [{"name": "a", "data": "d", "epsilion": 1}]},
+    ],
+)
+def test_unknown_keys_are_refused_everywhere(tables: dict) -> None:
+    with pytest.raises(StudyError, match="unknown key"):
+        parse(**tables)
+
+
+def test_the_refusal_names_the_key_and_what_is_known() -> None:
+    with pytest.raises(StudyError) as refusal:
+        parse(privacy={"epsilom": 1})
+    assert "privacy.epsilom" in str(refusal.value) and "epsilon" in refusal.value.expected
+
+
+def test_a_recipes_own_options_are_checked_like_the_rest() -> None:
+    @dataclass(frozen=True)
+    class Own:
+        width: int = setting(8, "how wide")
+
+    assert options(Own, {}).width == 8 and options(Own, {"width": 3}).width == 3
+    with pytest.raises(StudyError, match=r"unknown key recipe\.widht"):
+        options(Own, {"widht": 3})
+    with pytest.raises(StudyError, match=r"recipe\.width as int"):
+        options(Own, {"width": 3.5})
+
+
+BAD_NUMBERS = [0, 0.0, -1, -0.5, math.nan, math.inf, -math.inf]
+
+
+@pytest.mark.parametrize("value", BAD_NUMBERS)
+@pytest.mark.parametrize("name", ["epsilon", "delta", "clip", "noise"])
+def test_privacy_numbers_must_be_positive_and_finite(name: str, value: float) -> None:
+    with pytest.raises(StudyError, match=f"privacy.{name}"):
+        parse(privacy={name: value})
+
+
+@pytest.mark.parametrize("value", ["1", True, [1.0], {"a": 1}])
+@pytest.mark.parametrize("name", ["epsilon", "delta", "clip", "noise"])
+def test_privacy_numbers_must_be_numbers(name: str, value: object) -> None:
+    with pytest.raises(StudyError, match=f"privacy.{name}"):
+        parse(privacy={name: value})
+
+
+def test_epsilon_and_noise_together_are_refused() -> None:
+    with pytest.raises(StudyError, match="both"):
+        parse(privacy={"epsilon": 1.0, "noise": 1.0})
+
+
+@pytest.mark.parametrize("extra", [{"epsilon": 1.0}, {"noise": 1.0}, {"noise": math.nan}])
+def test_no_trust_goes_with_no_noise(extra: dict) -> None:
+    with pytest.raises(StudyError, match="none"):
+        parse(privacy={"trust": "none", **extra})
+    assert parse(privacy={"trust": "none"}).privacy.trust == "none"
+
+
+@pytest.mark.parametrize("change", [{"trust": "blind"}, {"unit": "house"}, {"trust": 1}])
+def test_unknown_trusts_and_units_are_refused(change: dict) -> None:
+    with pytest.raises(StudyError, match=r"privacy\."):
+        parse(privacy=change)
+
+
+@pytest.mark.parametrize("rate", [0, -0.1, 1.01, math.nan, math.inf, "0.1"])
+def test_a_cohort_rate_outside_zero_and_one_is_refused(rate: object) -> None:
+    with pytest.raises(StudyError, match=r"cohort\.rate"):
+        parse(cohort={"rate": rate})
+
+
+def test_a_fixed_cohort_size_is_refused_with_the_reason() -> None:
+    with pytest.raises(StudyError) as refusal:
+        parse(cohort={"size": 10})
+    assert "coin flips" in refusal.value.expected
+    assert "no amplification" in refusal.value.do and "cohort.rate" in refusal.value.do
+
+
+@pytest.mark.parametrize("joins", [0, -1, 1.5])
+def test_joins_are_counted_from_one(joins: float) -> None:
+    with pytest.raises(StudyError, match=r"cohort\.joins"):
+        parse(cohort={"joins": joins})
+
+
+@pytest.mark.parametrize("rounds", [0, -3, 1.5, "3", True])
+def test_rounds_are_counted_from_one(rounds: object) -> None:
+    with pytest.raises(StudyError, match=r"study\.rounds"):
+        parse(study={"name": "s", "recipe": "r", "rounds": rounds})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epochs": 0},
+        {"epochs": -1},
+        {"epochs": 1.5},
+        {"batch": 0},
+        {"batch": -4},
+        {"rate": 0},
+        {"rate": -1e-3},
+        {"rate": math.nan},
+        {"rate": math.inf},
+        {"optimiser": "lion"},
+    ],
+)
+def test_training_values_that_cannot_train_are_refused(change: dict) -> None:
+    with pytest.raises(StudyError, match=r"training\."):
+        parse(training=change)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [{}, {"data": "x"}, {"sites": 2}, {"data": "x", "sites": 0}, {"data": "x", "sites": "2"}],
+)
+def test_a_simulation_needs_rows_and_sites(table: dict) -> None:
+    with pytest.raises(StudyError, match=r"simulation\."):
+        parse(simulation=table)
+
+
+@pytest.mark.parametrize("epsilon", BAD_NUMBERS)
+def test_a_sites_cap_must_be_positive_and_finite(epsilon: float) -> None:
+    with pytest.raises(StudyError, match=r"site\.epsilon"):
+        parse(site=[{"name": "a", "data": "d", "epsilon": epsilon}])
+
+
+def test_two_sites_of_one_name_are_refused() -> None:
+    with pytest.raises(StudyError, match="name"):
+        parse(site=[{"name": "a", "data": "d"}, {"name": "a", "data": "e"}])
+
+
+def test_sites_and_a_simulation_together_are_refused() -> None:
+    with pytest.raises(StudyError, match="simulation"):
+        parse(site=[{"name": "a", "data": "d"}], simulation={"data": "x", "sites": 3})
+
+
+@pytest.mark.parametrize("site", [{"name": "a", "data": "d"}, ["a"], 3, [{"name": "a"}]])
+def test_sites_are_a_list_of_tables(site: object) -> None:
+    with pytest.raises(StudyError):
+        parse(site=site)
+
+
+@pytest.mark.parametrize(
+    "table", ["privacy", "cohort", "training", "recipe", "simulation", "study"]
+)
+@pytest.mark.parametrize("value", [3, "x", [1]])
+def test_a_table_must_be_a_table(table: str, value: object) -> None:
+    with pytest.raises(StudyError):
+        parse(**{table: value})
+
+
+@pytest.mark.parametrize("head", [{}, {"name": "s"}, {"recipe": "r"}, {"name": 3, "recipe": "r"}])
+def test_a_study_has_a_name_and_a_recipe(head: dict) -> None:
+    with pytest.raises(StudyError, match=r"study\."):
+        parse(study=head)
+
+
+@pytest.mark.parametrize("text", ["[study", "= 3", "\x00", 'a = "\n"'])
+def test_a_file_that_is_no_toml_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "s.toml").write_text(text)
+    with pytest.raises(StudyError, match="TOML"):
+        Study.load(tmp_path / "s.toml")
+
+
+def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="no file"):
+        Study.load(tmp_path / "nothing.toml")
+    (tmp_path / "s.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(StudyError, match="TOML"):
+        Study.load(tmp_path / "s.toml")
+    with pytest.raises(StudyError):
+        Study.load(tmp_path)
+    (tmp_path / "t.toml").write_text(FILE)
+    with pytest.raises(SchemaError):
+        Study.load(tmp_path / "t.toml")
+
+
+def test_the_hash_names_what_all_agree_on_and_nothing_local() -> None:
+    def site(**extra: Any) -> dict:
+        return {"site": [{"name": "a", "data": "d", **extra}]}
+
+    base = parse(**site())
+    assert parse(**site()).hash == base.hash
+    assert parse(**site(epsilon=0.5, ledger="l")).hash == base.hash, "a cap is the site's secret"
+    changed = [
+        parse(**site(), privacy={"epsilon": 1.0}),
+        parse(**site(), cohort={"rate": 0.1}),
+        parse(**site(), training={"epochs": 2}),
+        parse(**site(), recipe={"latent": 3}),
+        parse(site=[*site()["site"], {"name": "b", "data": "d"}]),
+    ]
+    assert len({base.hash, *(s.hash for s in changed)}) == 6
+
+
+def test_no_error_quotes_more_than_the_study_file() -> None:
+    with pytest.raises(StudyError) as refusal:
+        parse(privacy={"epsilon": "lots"})
+    assert {"expected", "found", "do"} <= set(vars(refusal.value))
+    assert "lots" in str(refusal.value)
