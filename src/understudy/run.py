@@ -23,14 +23,14 @@ from understudy.data.encode import Encoded, encode
 from understudy.data.shards import Shards
 from understudy.data.split import split
 from understudy.data.table import Records, read
-from understudy.errors import BudgetError, DataError, OutputError, StudyError
+from understudy.errors import BudgetError, DataError, OutputError, ReleaseError, StudyError
 from understudy.federation.checkpoint import Checkpoint, write_atomic
 from understudy.federation.engine import Engine
 from understudy.federation.memory import SiteMemory
 from understudy.federation.recipe import Recipe, State
 from understudy.federation.site import Sites
 from understudy.privacy.claim import claims, headline
-from understudy.privacy.ledger import Ledger
+from understudy.privacy.ledger import Ledger, receipts_in
 from understudy.privacy.plan import PrivacyPlan, allowed_joins, claim_terms, solve
 from understudy.recipes import build
 from understudy.recipes.central import CentralVAE
@@ -42,6 +42,7 @@ from understudy.study import SiteEntry, Study
 __all__ = ["load_sites", "run"]
 
 Progress = Callable[[int, int], None]
+_RESERVED = "reserved"  # in the private folder: the sites' own ledgers have been charged
 
 
 def run(
@@ -61,6 +62,9 @@ def run(
     message through the byte format. ``rows`` is the size of the sample in the release.
     """
     recipe = build(study)
+    claims(recipe.plan, "os")  # a plan that no claim can be made for is refused here
+    if rows < 0:
+        raise StudyError("a sample of 0 rows or more", f"{rows}", "ask for 1000, say")
     with _workplace(None if out is None else Path(out), resume) as folder:
         journal = _Journal.open(folder, study, seed, resume)
         data = load_sites(study, sites, rng=journal.streams.child("data"))
@@ -68,7 +72,7 @@ def run(
         with Ledger(folder / "ledger.jsonl") as ledger:
             runtime = InProcess(_sites(study, recipe, data, journal, folder), study.hash, wire=wire)
             _open(ledger, study, recipe)
-            _reserve(study, recipe.plan, journal.run)
+            _reserve(study, recipe.plan, journal.run, folder)
             engine = Engine(
                 recipe,
                 runtime,
@@ -200,21 +204,27 @@ def _partial_folder(out: Path, resume: bool) -> Path:
 
 def _charged(folder: Path) -> bool:
     """Whether anything was spent or trained: then the folder must stay."""
-    return (folder / "cohort.json").exists()
+    return any((folder / name).exists() for name in ("cohort.json", _RESERVED))
 
 
 def _open(ledger: Ledger, study: Study, recipe: Recipe) -> None:
-    """The first entry binds the ledger to the study and its plan."""
+    """The first entry binds the ledger to the study and its plan; a resumed run must match it."""
+    body = {"study": study.hash, "schema": study.schema.hash, "plan": recipe.plan.to_dict()}
     if not ledger.entries:
-        body = {"study": study.hash, "schema": study.schema.hash, "plan": recipe.plan.to_dict()}
         ledger.append("open", body)
+    elif ledger.entries[0]["body"] != json.loads(json.dumps(body)):
+        raise ReleaseError(
+            "the plan this run was begun with",
+            "another (was Understudy updated in between?)",
+            "resume with the version that began it, or start anew elsewhere",
+        )
 
 
 def _sites(study: Study, recipe: Recipe, data: Shards, journal: _Journal, folder: Path) -> Sites:
     plans = _site_plans(study, recipe.plan)
     allowance = np.full(len(data), recipe.plan.participations, np.int64)
     noise = np.full(len(data), recipe.plan.parts[0].noise)
-    for index, plan in enumerate(plans):
+    for index, plan in enumerate(plans[: len(data)]):  # a baseline pools its sites
         allowance[index], noise[index] = plan.participations, plan.parts[0].noise
     return Sites(
         recipe,
@@ -233,7 +243,7 @@ def _site_plans(study: Study, plan: PrivacyPlan) -> list[PrivacyPlan]:
 
 
 def _site_plan(study: Study, plan: PrivacyPlan, entry: SiteEntry) -> PrivacyPlan:
-    if entry.epsilon is None or plan.trust == "none":
+    if entry.epsilon is None:
         return plan
     epsilon = headline(claims(plan, "os"))
     if epsilon <= entry.epsilon:
@@ -250,18 +260,20 @@ def _site_plan(study: Study, plan: PrivacyPlan, entry: SiteEntry) -> PrivacyPlan
     return replace(plan, joins=joins)
 
 
-def _reserve(study: Study, plan: PrivacyPlan, run: str) -> None:
+def _reserve(study: Study, plan: PrivacyPlan, run: str, folder: Path) -> None:
     """Charge each site's own ledger with the whole promise, all or none, before round one."""
     factor, amplified = claim_terms(plan)
     with ExitStack() as stack:
         todo = []
         for entry, own in zip(study.sites, _site_plans(study, plan), strict=True):
-            if entry.ledger and plan.trust != "none":
+            if entry.ledger:
                 ledger = stack.enter_context(Ledger(study.base / entry.ledger))
                 events = own.promise(factor=factor, amplified=amplified)
                 cap = float("inf") if entry.epsilon is None else entry.epsilon
                 ledger.check(run, events, plan.delta, cap)
                 todo.append((ledger, events))
+        if todo:
+            write_atomic(folder / _RESERVED, b"")  # from here on the run can be resumed
         for ledger, events in todo:
             ledger.reserve(run, events, plan.delta)
 
@@ -269,6 +281,7 @@ def _reserve(study: Study, plan: PrivacyPlan, run: str) -> None:
 def _release(
     study: Study, recipe: Recipe, state: State, journal: _Journal, ledger: Ledger, rows: int
 ) -> Release:
+    recipe.plan.settles(receipts_in(ledger.entries))
     generator = recipe.finish(state, rng=journal.streams.child("finish"))
     return Release(
         name=study.name,

@@ -62,7 +62,8 @@ def records(n: int, seed: int = 0, kind: Schema | None = None) -> Records:
             "id": np.arange(n) // 2 + 1000 * seed,
         }
     )
-    return from_frame(frame, kind or schema())
+    kind = kind or schema()
+    return from_frame(frame if kind.person else frame.drop(columns="id"), kind)
 
 
 def study(recipe: str = "toy-mean", sites: int = 6, **tables: Any) -> Study:
@@ -73,6 +74,11 @@ def study(recipe: str = "toy-mean", sites: int = 6, **tables: Any) -> Study:
     return Study.parse(data, schema=public, base=base)
 
 
+def plain() -> Schema:
+    """The same table without persons."""
+    return schema(person=None, rows_per_person=None)
+
+
 def rows(sites: int, each: int = 4) -> list[Records]:
     """One small table per site."""
     return [records(each, seed=i + 1) for i in range(sites)]
@@ -80,7 +86,7 @@ def rows(sites: int, each: int = 4) -> list[Records]:
 
 def shards(sites: int, each: int = 4) -> Shards:
     """As many sites, encoded and stacked."""
-    found = encode(schema(person=None, rows_per_person=None), records(sites * each))
+    found = encode(plain(), records(sites * each, kind=plain()))
     parts = [np.arange(i * each, (i + 1) * each) for i in range(sites)]
     return Shards.pack(Encoded(found.x, found.y, None), parts)
 

@@ -192,6 +192,16 @@ def test_more_charges_than_promised_are_not_admitted() -> None:
             p.admits([*all_receipts(p), extra])
 
 
+def test_a_finished_run_is_settled_by_all_its_charges_and_no_fewer() -> None:
+    for p in (plan(), plan("local"), stepped()):
+        p.settles(all_receipts(p))
+        for kept in (all_receipts(p)[:-1], all_receipts(p)[1:], []):
+            with pytest.raises(BudgetError, match="charge"):
+                p.settles(kept)
+    open_plan = plan("none")
+    open_plan.settles([])
+
+
 def test_a_plan_survives_json() -> None:
     for p in (plan(rate=0.25, joins=3), plan("none"), stepped()):
         again = PrivacyPlan.from_dict(json.loads(json.dumps(p.to_dict())))

@@ -139,6 +139,21 @@ class PrivacyPlan:
                     "do not release this run; a part was noised more often than promised",
                 )
 
+    def settles(self, receipts: Sequence[Receipt]) -> None:
+        """Refuse a finished run whose charges are not the whole promise.
+
+        Empty and void rounds are charged too, so a missing charge means noise that was
+        drawn without one, or a ledger that was cut.
+        """
+        self.admits(receipts)
+        expected = self.rounds * sum(p.steps for p in self.parts) if self.trust != "none" else 0
+        if len(receipts) != expected:
+            raise BudgetError(
+                f"{expected} charge(s) in {self.rounds} round(s)",
+                f"{len(receipts)}",
+                "do not release this run; its ledger does not cover it",
+            )
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form, kept in the release so that anyone can recompute the claim."""
         return {

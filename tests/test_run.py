@@ -1,0 +1,474 @@
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from contracts.toys import ToyMean, plain, records, rows, study, toys
+from understudy.data.table import write
+from understudy.errors import (
+    BudgetError,
+    DataError,
+    OutputError,
+    PrivacyError,
+    ReleaseError,
+    StudyError,
+    UnderstudyError,
+)
+from understudy.privacy.account import cost
+from understudy.privacy.ledger import Ledger, read_entries, receipts_in
+from understudy.release import bundle
+from understudy.release.verify import verify
+from understudy.run import run
+from understudy.study import Study
+
+__all__ = ["toys"]
+pytestmark = pytest.mark.usefixtures("toys")
+
+
+def toy(recipe: str = "toy-mean", **tables) -> Study:
+    tables.setdefault("privacy", {"noise": 4.0})
+    return study(recipe, 4, **tables)
+
+
+def charged(out: Path) -> list[int]:
+    text = (out / "ledger.jsonl").read_text()
+    return [r.round for r in receipts_in(list(read_entries(text)))]
+
+
+def test_a_run_ends_in_a_release_that_verifies(tmp_path: Path) -> None:
+    release = run(toy(), rows(4), out=tmp_path / "out", rows=20)
+    assert [p.name for p in tmp_path.iterdir()] == ["out"], "the private folder is still there"
+    verdict = verify(tmp_path / "out")
+    assert verdict.release.claims == release.claims
+    assert release.source == "os"
+    assert charged(tmp_path / "out") == [0, 1, 2]
+
+
+def test_a_release_says_nothing_of_who_took_part(tmp_path: Path) -> None:
+    run(toy(cohort={"rate": 0.5}), rows(4), out=tmp_path / "out", rows=5)
+    for path in (tmp_path / "out").glob("*.json*"):
+        text = path.read_text()
+        for word in ("cohort", "allowance", "received", "counts", "root", "seed"):
+            assert f'"{word}"' not in text, f"{path.name} holds {word}"
+
+
+def test_the_ledger_is_the_same_whatever_the_rows(tmp_path: Path) -> None:
+    ledgers = [
+        run(toy(), [records(n, seed=n) for n in sizes], seed=1).ledger
+        for sizes in ((1, 2, 3, 4), (9, 0, 0, 1))
+    ]
+    assert ledgers[0] == ledgers[1]
+
+
+def test_a_seed_repeats_a_run_and_marks_it(tmp_path: Path) -> None:
+    found = [run(toy(), rows(4), seed=s, wire=w) for s, w in ((5, False), (5, True), (6, False))]
+    means = [release.generator.arrays["mean"] for release in found]
+    assert torch.equal(means[0], means[1]), "the wire changed the result"
+    assert not torch.equal(means[0], means[2])
+    assert {release.source for release in found} == {"simulation"}
+    assert any("simulation" in c for c in found[0].claims[0].caveats)
+
+
+def test_without_a_seed_no_two_runs_agree() -> None:
+    a, b = (run(toy(), rows(4)).generator.arrays["mean"] for _ in range(2))
+    assert not torch.equal(a, b)
+
+
+# Nothing is overwritten, nothing is left behind.
+
+
+@pytest.mark.parametrize("name", ["out", "out.zip"])
+def test_an_existing_output_is_never_touched(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(OutputError, match="something is there"):
+        run(toy(), rows(4), out=tmp_path / name)
+    assert (tmp_path / name).read_text() == "mine"
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+def test_an_output_in_no_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="parent"):
+        run(toy(), rows(4), out=tmp_path / "no" / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def unreachable() -> tuple:
+    asked = toy(
+        study={"rounds": 10**6},
+        privacy={"epsilon": 1e-4, "delta": 1e-9},
+        cohort={"rate": 0.9},
+    )
+    return asked, rows(4), {}
+
+
+def bad_rows() -> list:
+    frame = records(4).frame.copy()
+    frame["height"] = np.nan
+    from understudy.data.records import Records
+
+    return [*rows(3), Records(frame=frame)]
+
+
+@pytest.mark.parametrize(
+    "make, kind",
+    [
+        (lambda: (toy("nothing"), rows(4), {}), StudyError),
+        (lambda: (toy(), rows(3), {}), StudyError),
+        (lambda: (toy(), bad_rows(), {}), DataError),
+        (lambda: (toy(), rows(4), {"rows": -1}), UnderstudyError),
+        (lambda: (toy(privacy={"unit": "record"}), rows(4), {}), PrivacyError),
+        (lambda: (toy(privacy={"trust": "distributed"}), rows(4), {}), PrivacyError),
+        (unreachable, PrivacyError),
+        (lambda: (toy(privacy={"delta": 0.25}), rows(4), {}), PrivacyError),
+        (lambda: (toy(), None, {}), UnderstudyError),
+    ],
+    ids=["recipe", "sites", "nan", "rows", "unit", "trust", "epsilon", "delta", "file"],
+)
+def test_what_cannot_run_leaves_nothing_behind(tmp_path: Path, make, kind) -> None:
+    asked, data, extra = make()
+    with pytest.raises(kind):
+        run(asked, data, out=tmp_path / "out", **extra)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_slot_without_a_claim_is_refused_before_anything_is_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dataclasses import replace
+
+    supports = frozenset({("site", "distributed")})
+    monkeypatch.setattr(ToyMean, "info", replace(ToyMean.info, supports=supports))
+    with pytest.raises(PrivacyError, match="no claim yet"):
+        run(toy(privacy={"trust": "distributed", "noise": 1.0}), rows(4), out=tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+# Interruptions.
+
+
+def press(at: int):
+    def progress(done: int, total: int) -> None:
+        if done == at:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+def test_ctrl_c_keeps_the_state_and_resume_goes_on(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        run(toy(), rows(4), out=out, progress=press(2))
+    kept = tmp_path / "out.partial"
+    assert kept.stat().st_mode & 0o077 == 0, "others can read the private folder"
+    assert charged(kept) == [0, 1] and not out.exists()
+    with pytest.raises(OutputError, match="interrupted run"):
+        run(toy(), rows(4), out=out)
+    assert charged(kept) == [0, 1]
+    run(toy(), rows(4), out=out, resume=True)
+    assert charged(out) == [0, 1, 2] and not kept.exists()
+    verify(out)
+
+
+def test_ctrl_c_before_the_first_round_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(toy(), rows(4), out=tmp_path / "out", progress=press(0))
+    assert not list(tmp_path.iterdir())
+
+
+def test_there_is_nothing_to_resume_where_nothing_was_begun(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="leave out --resume"):
+        run(toy(), rows(4), out=tmp_path / "out", resume=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_the_same_study_can_be_resumed(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        run(toy(), rows(4), out=out, progress=press(1))
+    with pytest.raises(StudyError, match="interrupted"):
+        run(toy(privacy={"noise": 0.1}), rows(4), out=out, resume=True)
+    assert charged(tmp_path / "out.partial") == [0]
+    run(toy(), rows(4), out=out, resume=True)
+
+
+def test_a_plan_that_changed_under_an_interrupted_run_stops_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        run(toy(), rows(4), out=out, progress=press(1))
+    build = ToyMean.build.__func__
+
+    def other(cls, study: Study) -> ToyMean:
+        made = build(cls, study)
+        return cls(made.schema, made.plan.with_noise(0.01))
+
+    monkeypatch.setattr(ToyMean, "build", classmethod(other))
+    with pytest.raises(ReleaseError, match="plan"):
+        run(toy(), rows(4), out=out, resume=True)
+    assert charged(tmp_path / "out.partial") == [0]
+
+
+def test_a_resumed_seeded_run_draws_other_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from understudy.rng import NoiseSource
+
+    draws: list[bytes] = []
+    normal = NoiseSource.normal
+
+    def note(self: NoiseSource, shape: tuple[int, ...]) -> np.ndarray:
+        drawn = normal(self, shape)
+        draws.append(drawn.tobytes())
+        return drawn
+
+    monkeypatch.setattr(NoiseSource, "normal", note)
+    for attempt in range(3):
+        try:
+            run(
+                toy(study={"rounds": 5}),
+                rows(4),
+                out=tmp_path / "out",
+                seed=3,
+                resume=attempt > 0,
+                progress=press(attempt + 1),
+            )
+        except KeyboardInterrupt:
+            pass
+    assert len(set(draws)) == len(draws) == 3
+
+
+KILL = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from contracts.toys import TOYS, ToyMean, rows, study
+from understudy.recipes import RECIPES
+from understudy.run import run
+RECIPES.update(TOYS)
+step = ToyMean.step
+def die(self, state, total, *, rng):
+    folder = Path(sys.argv[2]).with_name("out.partial")
+    if (folder / "checkpoint").exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    return step(self, state, total, rng=rng)
+ToyMean.step = die
+study = study("toy-mean", 4, privacy={"noise": 4.0})
+run(study, rows(4), out=sys.argv[2])
+"""
+
+
+def test_a_run_killed_by_the_system_is_resumed_without_spending_twice(tmp_path: Path) -> None:
+    out, tests = tmp_path / "out", Path(__file__).parent
+    command = [sys.executable, "-c", KILL, str(tests), str(out)]
+    killed = subprocess.run(command, capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    assert charged(tmp_path / "out.partial") == [0, 1]
+    run(toy(), rows(4), out=out, resume=True)
+    assert charged(out) == [0, 1, 2], "a round was charged twice or not at all"
+    verify(out)
+
+
+def test_a_full_disk_at_the_end_costs_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(files: dict, path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    out = tmp_path / "out"
+    monkeypatch.setattr(bundle, "_save_folder", full)
+    with pytest.raises(OutputError, match="No space"):
+        run(toy(), rows(4), out=out)
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules["understudy.recipes"].RECIPES, "toy-mean", ToyMean)
+    before = charged(tmp_path / "out.partial")
+    run(toy(), rows(4), out=out, resume=True)
+    assert charged(out) == before == [0, 1, 2]
+    verify(out)
+
+
+def test_a_full_disk_in_a_round_stops_before_noise_and_can_be_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync, calls = os.fsync, Counter()
+
+    def full(fd: int) -> None:
+        calls["sync"] += 1
+        if calls["sync"] == 3:  # the opening, the first round, then
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(fd)
+
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OutputError, match="room on disk"):
+            run(toy(), rows(4), out=out)
+    assert charged(tmp_path / "out.partial") == [0]
+    run(toy(), rows(4), out=out, resume=True)
+    assert charged(out) == [0, 1, 2]
+
+
+# A release needs its charges.
+
+
+def test_without_charges_there_is_no_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Ledger, "charge", lambda self, receipts: None)
+    with pytest.raises(UnderstudyError, match="charge"):
+        run(toy(), rows(4), out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_charges_that_promise_less_noise_give_no_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dataclasses import replace
+
+    charge = Ledger.charge
+    monkeypatch.setattr(
+        Ledger, "charge", lambda self, rs: charge(self, tuple(replace(r, std=0.1) for r in rs))
+    )
+    with pytest.raises(UnderstudyError, match="promise"):
+        run(toy(), rows(4), out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+# Sites with files, caps and ledgers of their own.
+
+
+def hospital(tmp_path: Path, trust: str = "local", names: str = "ab", **extra) -> Study:
+    """Named sites; ``extra`` maps a name to the rest of its entry."""
+    sites = []
+    for i, name in enumerate(names):
+        if not (tmp_path / f"{name}.csv").exists():
+            write(records(5, seed=i, kind=plain()), tmp_path / f"{name}.csv")
+        entry = {"name": name, "data": f"{name}.csv", "ledger": f"{name}.ledger"}
+        sites.append({**entry, **extra.get(name, {})})
+    privacy = extra.get("privacy", {"noise": 4.0})
+    data = {
+        "study": {"name": "hospitals", "recipe": extra.get("recipe", "toy-mean")},
+        "privacy": {"trust": trust, **privacy},
+        "site": sites,
+    }
+    return Study.parse(data, schema=plain(), base=tmp_path)
+
+
+def spent(tmp_path: Path, name: str) -> float:
+    with Ledger(tmp_path / f"{name}.ledger") as ledger:
+        return cost(ledger.spent(), 1e-5).epsilon
+
+
+def test_a_sites_own_ledger_is_charged_with_the_promise(tmp_path: Path) -> None:
+    release = run(hospital(tmp_path), out=tmp_path / "out")
+    assert spent(tmp_path, "a") == pytest.approx(release.claims[0].epsilon, rel=1e-6)
+    assert spent(tmp_path, "a") == spent(tmp_path, "b")
+    for name in "ab":
+        text = (tmp_path / f"{name}.ledger").read_text()
+        assert text.count("\n") == 1 and '"counts"' not in text
+
+
+def test_a_cap_below_the_study_joins_fewer_rounds_or_adds_noise(tmp_path: Path) -> None:
+    full = run(hospital(tmp_path)).claims[0].epsilon
+    for name in "ab":
+        (tmp_path / f"{name}.ledger").unlink()
+    run(hospital(tmp_path, a={"epsilon": full * 0.8}))
+    assert spent(tmp_path, "a") <= full * 0.8 < spent(tmp_path, "b")
+    for name in "ab":
+        (tmp_path / f"{name}.ledger").unlink()
+    run(hospital(tmp_path, a={"epsilon": 1.0}, privacy={"epsilon": 3.0}))
+    assert spent(tmp_path, "a") <= 1.0 < 2.9 < spent(tmp_path, "b") <= 3.0
+
+
+@pytest.mark.parametrize("trust", ["central", "none"])
+def test_a_cap_that_cannot_be_kept_refuses_the_study(tmp_path: Path, trust: str) -> None:
+    privacy = {"noise": 0.5} if trust == "central" else {}
+    asked = hospital(tmp_path, trust, b={"epsilon": 1.0}, privacy=privacy)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(BudgetError, match="cap"):
+        run(asked, out=tmp_path / "out")
+    left = [p for p in tmp_path.iterdir() if p.suffix != ".ledger" or p.stat().st_size]
+    assert sorted(left) == before
+
+
+def test_a_run_without_noise_is_written_into_the_sites_ledgers(tmp_path: Path) -> None:
+    run(hospital(tmp_path, "none", privacy={}))
+    assert spent(tmp_path, "a") == float("inf")
+    with pytest.raises(BudgetError):
+        run(hospital(tmp_path, a={"epsilon": 1e6}))
+
+
+def test_a_cap_holds_across_studies_and_one_refusal_charges_nobody(tmp_path: Path) -> None:
+    epsilon = run(hospital(tmp_path)).claims[0].epsilon
+    ledgers = [(tmp_path / f"{n}.ledger").read_bytes() for n in "ab"]
+    tight = hospital(tmp_path, b={"epsilon": epsilon * 1.01})
+    with pytest.raises(BudgetError, match="spent already"):
+        run(tight, out=tmp_path / "out")
+    assert [(tmp_path / f"{n}.ledger").read_bytes() for n in "ab"] == ledgers
+    assert not (tmp_path / "out").exists() and not (tmp_path / "out.partial").exists()
+    run(hospital(tmp_path, b={"epsilon": epsilon * 3}), out=tmp_path / "out")
+
+
+def test_a_resumed_run_charges_its_sites_once(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(hospital(tmp_path), out=tmp_path / "out", progress=press(2))
+    before = spent(tmp_path, "a")
+    run(hospital(tmp_path), out=tmp_path / "out", resume=True)
+    assert spent(tmp_path, "a") == before
+
+
+def test_a_run_cut_short_after_its_sites_were_charged_can_be_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self, *, rng):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ToyMean, "init", broken)
+        with pytest.raises(KeyboardInterrupt):
+            run(hospital(tmp_path), out=tmp_path / "out")
+    before = spent(tmp_path, "a")
+    run(hospital(tmp_path), out=tmp_path / "out", resume=True)
+    assert spent(tmp_path, "a") == before, "the sites paid twice for one run"
+
+
+def test_a_sites_ledger_in_use_elsewhere_stops_the_run(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "b.ledger"), pytest.raises(OutputError, match="another process"):
+        run(hospital(tmp_path), out=tmp_path / "out")
+    with Ledger(tmp_path / "a.ledger") as ledger:
+        assert not ledger.entries
+    assert not (tmp_path / "out.partial").exists()
+
+
+def test_bad_rows_are_laid_at_their_sites_door_without_quoting_them(tmp_path: Path) -> None:
+    frame = records(3, kind=plain()).frame.assign(ill=["no", "secret-value", "yes"])
+    asked = hospital(tmp_path)
+    pd.DataFrame(frame).to_csv(tmp_path / "b.csv", index=False)
+    with pytest.raises(DataError, match="site b") as refusal:
+        run(asked, out=tmp_path / "out")
+    assert "secret-value" not in str(refusal.value)
+    assert not (tmp_path / "out.partial").exists() and not (tmp_path / "a.ledger").exists()
+
+
+def test_a_baseline_may_be_run_on_named_sites(tmp_path: Path) -> None:
+    asked = hospital(tmp_path, "none", recipe="central", privacy={})
+    asked = Study.parse(
+        {
+            "study": {"name": "base", "recipe": "central"},
+            "recipe": {"steps": 2, "widths": [4], "decoder_widths": [4], "latent": 2},
+            "site": [{"name": s.name, "data": s.data} for s in asked.sites],
+        },
+        schema=plain(),
+        base=tmp_path,
+    )
+    assert not run(asked).claims[0].private
