@@ -18,6 +18,7 @@ import os
 import shutil
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -30,7 +31,7 @@ import safetensors.torch
 from understudy.data.encode import decode
 from understudy.data.schema import Schema
 from understudy.data.table import Records, write
-from understudy.errors import OutputError, ReleaseError
+from understudy.errors import OutputError, ReleaseError, UnderstudyError
 from understudy.privacy.claim import Claim, claims
 from understudy.privacy.plan import PrivacyPlan
 from understudy.release.card import write_card
@@ -50,6 +51,12 @@ FILES = (
     "sample.parquet",
     "sample.npz",
 )
+_SAMPLES = {"sample.parquet", "sample.npz"}
+_REQUIRED = set(FILES) - _SAMPLES
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
+_BAD_ZIP = (  # RuntimeError: passwords and unknown compression
+    OSError, KeyError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error
+)  # fmt: skip
 MAX_FILE = 4 << 30
 BATCH = 16_384
 
@@ -130,8 +137,7 @@ class Release:
             name: sample,
         }
         hashes = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(found.items())}
-        manifest = json.dumps({**self.manifest, "files": hashes}, indent=2, ensure_ascii=False)
-        return {**found, MANIFEST: (manifest + "\n").encode()}
+        return {**found, MANIFEST: seal_manifest({**self.manifest, "files": hashes})}
 
     def save(self, path: str | Path) -> Path:
         """Write the folder (or ``.zip``) in one move; an existing one is never touched."""
@@ -153,7 +159,9 @@ class Release:
         manifest = json.loads(files[MANIFEST])
         try:
             return cls._from(manifest, files, Path(path))
-        except (KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
+        except ReleaseError:
+            raise
+        except (*_MALFORMED, safetensors.SafetensorError, UnderstudyError) as error:
             raise ReleaseError(
                 "a complete release", "missing or malformed fields", "fetch the release again"
             ) from error
@@ -161,11 +169,17 @@ class Release:
     @classmethod
     def _from(cls, manifest: dict[str, Any], files: dict[str, bytes], path: Path) -> Release:
         described = manifest["generator"]
+        schema = Schema.parse(files["schema.toml"].decode())
+        if manifest["schema"] != schema.hash:
+            raise ReleaseError("the schema that the manifest names", "another", "fetch it again")
+        shape = (int(described["config"]["width"]), len(described["balance"]))
+        if shape != (schema.width, schema.n_classes) or "understudy" not in manifest["versions"]:
+            raise ReleaseError("a generator for this schema", "another", "fetch it again")
         return cls(
             name=manifest["name"],
             recipe=manifest["recipe"],
             study=manifest["study"],
-            schema=Schema.parse(files["schema.toml"].decode()),
+            schema=schema,
             plan=PrivacyPlan.from_dict(manifest["plan"]),
             generator=Generator(
                 described["kind"],
@@ -182,7 +196,7 @@ class Release:
 
 def refuse_existing(path: Path) -> None:
     """Nothing is ever overwritten."""
-    if path.exists():
+    if os.path.lexists(path):
         raise OutputError(
             f"a new path for {path.name}", "something is there", "choose another --out"
         )
@@ -193,9 +207,9 @@ def refuse_existing(path: Path) -> None:
 
 
 def _count(n: int) -> int:
-    if n < 0 or not math.isfinite(n):
+    if n < 0 or not math.isfinite(n) or n != int(n):
         raise ReleaseError("a number of rows of 0 or more", str(n), "ask for -n 1000, say")
-    return n
+    return int(n)
 
 
 def _sample_file(records: Records) -> tuple[str, bytes]:
@@ -223,8 +237,24 @@ def _save_zip(files: dict[str, bytes], path: Path) -> None:
         for name, data in files.items():
             archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
     partial = path.with_name(f".{path.name}.new")
-    partial.write_bytes(buffer.getvalue())
-    os.replace(partial, path)
+    try:
+        partial.write_bytes(buffer.getvalue())
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def seal_manifest(manifest: dict[str, Any]) -> bytes:
+    """``release.json``, with a digest of itself: it shows slips, as a signature would forgery."""
+    body = {key: value for key, value in manifest.items() if key != "digest"}
+    text = json.dumps({**body, "digest": _digest(body)}, indent=2, ensure_ascii=False)
+    return (text + "\n").encode()
+
+
+def _digest(body: dict[str, Any]) -> str:
+    text = json.dumps(body, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_files(path: Path) -> dict[str, bytes]:
@@ -250,14 +280,16 @@ def read_files(path: Path) -> dict[str, bytes]:
 def _manifest(data: bytes) -> dict[str, Any]:
     try:
         manifest = json.loads(data)
-        version, files = manifest["format"], manifest["files"]
-    except (ValueError, KeyError, TypeError) as error:
+        version, files, digest = (manifest[key] for key in ("format", "files", "digest"))
+    except _MALFORMED as error:
         raise ReleaseError("a readable release.json", "a damaged one", "fetch it again") from error
     if version != FORMAT:
         raise ReleaseError(
             f"release format {FORMAT}", f"{version}", "use the Understudy that made it"
         )
-    if not isinstance(files, dict) or not {"generator.safetensors", "ledger.jsonl"} <= set(files):
+    if digest != _digest({key: value for key, value in manifest.items() if key != "digest"}):
+        raise ReleaseError("release.json as it was written", "another", "fetch it again")
+    if not isinstance(files, dict) or not _REQUIRED <= set(files) or not _SAMPLES & set(files):
         raise ReleaseError("a manifest that lists all files", "some missing", "fetch it again")
     return dict(manifest)
 
@@ -288,7 +320,7 @@ def _zip_reader(path: Path) -> Any:
                 ):
                     raise ReleaseError(f"{name} of sane size", "a zip bomb", "do not trust it")
                 return archive.read(info)
-        except (OSError, KeyError, zipfile.BadZipFile) as error:
+        except _BAD_ZIP as error:
             raise ReleaseError(
                 f"{name} in {path.name}", "none", "check the path; fetch again"
             ) from error

@@ -27,14 +27,15 @@ def _bullets(items: Sequence[str]) -> str:
 def write_card(manifest: Mapping[str, Any], schema: Schema, claims: Sequence[Claim]) -> str:
     """Markdown: what this is, what is promised, what is not, how to use it."""
     first, plan = claims[0], manifest["plan"]
-    noise = "drawn from the operating system" if first.noise_source == "os" else "a simulation"
+    source = "drawn from the operating system" if first.noise_source == "os" else "a simulation"
+    noise = source if first.private else "none"
     version = manifest["versions"]["understudy"]
     caveats = list(dict.fromkeys(c for claim in claims for c in claim.caveats))
     return f"""# {manifest["name"]}
 
 Synthetic data ({schema.kind}, {schema.n_classes} class(es)) made by the recipe
 `{manifest["recipe"]}` from {plan["sites"]} site(s) over {plan["rounds"]} round(s).
-No row in the sample belongs to a person; each was drawn from the generator.
+Every row of the sample was drawn from the generator; by chance one may resemble a real row.
 
 ## What is promised
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from understudy.errors import ReleaseError
+from understudy.errors import PrivacyError, ReleaseError
+from understudy.privacy.clip import Receipt
 from understudy.privacy.ledger import read_entries, receipts_in
 from understudy.release.bundle import Release, read_files
 from understudy.release.card import write_card
@@ -36,10 +37,11 @@ def verify(path: str | Path) -> Verdict:
     entries = list(read_entries(release.ledger))
     receipts = receipts_in(entries)
     _check_opening(release, entries)
-    release.plan.admits(receipts)
+    _check_charges(release, receipts)
     _check_source(release, {receipt.source for receipt in receipts})
-    _check_claims(release, json.loads(files["claims.json"]))
-    _check_card(release, files["card.md"].decode())
+    _check_claims(release, files["claims.json"])
+    _check_card(release, files["card.md"])
+    _check_generator(release)
     rounds = len({receipt.round for receipt in receipts})
     return Verdict(
         release,
@@ -53,7 +55,9 @@ def verify(path: str | Path) -> Verdict:
 
 
 def _check_opening(release: Release, entries: list[dict]) -> None:
-    opening: dict[str, Any] = entries[0] if entries else {"kind": "", "body": {}}
+    if [entry["kind"] for entry in entries].count("open") != 1:
+        raise ReleaseError("a ledger with one opening", "none or several", "do not trust it")
+    opening: dict[str, Any] = entries[0]
     body: dict[str, Any] = opening["body"]
     plan = json.loads(json.dumps(release.plan.to_dict()))
     if opening["kind"] != "open" or body.get("plan") != plan or body.get("study") != release.study:
@@ -64,17 +68,30 @@ def _check_opening(release: Release, entries: list[dict]) -> None:
         raise ReleaseError("the schema the ledger was opened for", "another", "do not trust it")
 
 
+def _check_charges(release: Release, receipts: list[Receipt]) -> None:
+    try:
+        release.plan.settles(receipts)
+    except PrivacyError as error:
+        raise ReleaseError(
+            error.expected, error.found, "the ledger does not cover the claim; do not trust it"
+        ) from error
+
+
 def _check_source(release: Release, sources: set[str]) -> None:
-    if sources - {release.source}:
+    if sources - {release.source} or release.source not in ("os", "simulation"):
         raise ReleaseError(
             f"receipts of noise source {release.source!r}", f"{sorted(sources)}", "do not trust it"
         )
 
 
-def _check_claims(release: Release, stored: list[dict]) -> None:
+def _check_claims(release: Release, text: bytes) -> None:
     computed = [json.loads(json.dumps(claim.to_dict())) for claim in release.claims]
-    if len(stored) != len(computed):
-        raise ReleaseError(f"{len(computed)} claims", f"{len(stored)}", "do not trust this release")
+    try:
+        stored = json.loads(text)
+    except (ValueError, RecursionError):
+        stored = None
+    if not isinstance(stored, list) or [type(c) for c in stored] != [dict] * len(computed):
+        raise ReleaseError(f"{len(computed)} claims", "others", "do not trust this release")
     for said, found in zip(stored, computed, strict=True):
         for key in found:
             if not _same(said.get(key), found[key]):
@@ -85,9 +102,21 @@ def _check_claims(release: Release, stored: list[dict]) -> None:
                 )
 
 
-def _check_card(release: Release, said: str) -> None:
-    if said != write_card(release.manifest, release.schema, release.claims):
+def _check_card(release: Release, said: bytes) -> None:
+    if said != write_card(release.manifest, release.schema, release.claims).encode():
         raise ReleaseError("the card that follows from the claims", "another", "do not trust it")
+
+
+def _check_generator(release: Release) -> None:
+    """Draw a few rows: what cannot be drawn from is no release."""
+    try:
+        release.sample(10, seed=0)
+        for label in release.schema.classes[:10]:
+            release.sample(1, label=label, seed=0)
+    except Exception as error:
+        raise ReleaseError(
+            "a generator that rows can be drawn from", type(error).__name__, "do not trust it"
+        ) from error
 
 
 def _same(said: object, found: object) -> bool:

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import errno
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from understudy.data.records import Records
+from understudy.errors import OutputError, ReleaseError
+from understudy.release import bundle
+from understudy.release.bundle import Release
+
+FILES = {
+    "release.json",
+    "generator.safetensors",
+    "schema.toml",
+    "claims.json",
+    "ledger.jsonl",
+    "card.md",
+    "sample.parquet",
+}
+
+
+def frames(found: Iterator[Records]) -> pd.DataFrame:
+    return pd.concat([r.frame for r in found], ignore_index=True)
+
+
+def test_a_release_is_a_folder_of_known_files(folder: Path) -> None:
+    assert {p.name for p in folder.iterdir()} == FILES
+    assert folder.stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize("name", ["again", "again.zip"])
+def test_a_release_survives_saving_and_loading(made: Release, tmp_path: Path, name: str) -> None:
+    assert made.save(tmp_path / name) == tmp_path / name
+    again = Release.load(tmp_path / name)
+    assert again.manifest == made.manifest
+    assert again.plan == made.plan and again.claims == made.claims
+    assert again.schema == made.schema and again.ledger == made.ledger
+    assert again.generator.config == made.generator.config
+    assert all(torch.equal(again.generator.arrays[n], v) for n, v in made.generator.arrays.items())
+    pd.testing.assert_frame_equal(again.sample(9, seed=1).frame, made.sample(9, seed=1).frame)
+    assert [p.name for p in tmp_path.iterdir()] == [name], "something else was left"
+
+
+def test_a_zip_holds_the_same_files_flat(made: Release, tmp_path: Path) -> None:
+    made.save(tmp_path / "r.zip")
+    with zipfile.ZipFile(tmp_path / "r.zip") as archive:
+        assert set(archive.namelist()) == FILES
+
+
+@pytest.mark.parametrize("name", ["again", "again.zip"])
+def test_nothing_is_overwritten(made: Release, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(OutputError, match="something is there"):
+        made.save(tmp_path / name)
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_a_dangling_link_is_not_written_through(made: Release, tmp_path: Path) -> None:
+    (tmp_path / "again").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OutputError):
+        made.save(tmp_path / "again")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("name", ["again", "again.zip"])
+def test_a_full_disk_leaves_nothing_half_written(
+    made: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    files = made.files()  # uses a scratch file of its own
+    monkeypatch.setattr(Release, "files", lambda self: files)
+
+    def full(self: Path, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OutputError, match="No space"):
+        made.save(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_sample_in_a_release_has_the_rows_asked_for(folder: Path) -> None:
+    assert len(pd.read_parquet(folder / "sample.parquet")) == 30
+
+
+def test_samples_fit_the_schema_and_repeat_for_a_seed(made: Release) -> None:
+    frame = made.sample(200, seed=4).frame
+    assert list(frame.columns) == [c.name for c in made.schema.columns]
+    assert frame["height"].between(0, 2).all() and frame["age"].between(0, 100).all()
+    assert set(frame["ill"]) == {"no", "yes"}
+    pd.testing.assert_frame_equal(frame, made.sample(200, seed=4).frame)
+    assert not frame.equals(made.sample(200, seed=5).frame)
+    assert not made.sample(200).frame.equals(made.sample(200).frame)
+
+
+@pytest.mark.parametrize("label", ["no", "yes"])
+def test_a_label_may_be_asked_for(made: Release, label: str) -> None:
+    assert set(made.sample(20, label=label, seed=0).frame["ill"]) == {label}
+    assert set(frames(made.batches(20, label=label, seed=0))["ill"]) == {label}
+
+
+def test_an_unknown_label_is_refused_with_the_known_ones(made: Release) -> None:
+    with pytest.raises(ReleaseError, match="'no', 'yes'"):
+        made.sample(3, label="maybe")
+    with pytest.raises(ReleaseError, match="'no', 'yes'"):
+        list(made.batches(3, label="maybe"))
+
+
+def test_no_rows_may_be_asked_for(made: Release) -> None:
+    assert len(made.sample(0).frame) == 0
+    assert list(made.sample(0).frame.columns) == list(made.sample(1).frame.columns)
+    assert sum(len(r) for r in made.batches(0)) == 0
+
+
+@pytest.mark.parametrize("n", [-1, 2.5, float("nan"), float("inf")])
+def test_a_number_of_rows_that_is_none_is_refused(made: Release, n: float) -> None:
+    with pytest.raises(ReleaseError, match="rows"):
+        made.sample(n)  # type: ignore[arg-type]
+    with pytest.raises(ReleaseError, match="rows"):
+        list(made.batches(n))  # type: ignore[arg-type]
+
+
+def test_any_number_of_rows_comes_in_batches(
+    made: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundle, "BATCH", 40)
+    sizes = [len(r) for r in made.batches(100, seed=2)]
+    assert sizes == [40, 40, 20]
+    whole, again = (frames(made.batches(100, seed=2)) for _ in range(2))
+    pd.testing.assert_frame_equal(whole, again)
+    shorter = frames(made.batches(80, seed=2))
+    pd.testing.assert_frame_equal(whole.iloc[:80], shorter)
+    assert (
+        not whole.iloc[:40].reset_index(drop=True).equals(whole.iloc[40:80].reset_index(drop=True))
+    )
+
+
+def test_labels_are_drawn_in_the_generators_proportions(made: Release) -> None:
+    share = (made.sample(4000, seed=1).frame["ill"] == "yes").mean()
+    assert share == pytest.approx(made.generator.balance[1], abs=0.04)
+
+
+def test_a_simulated_release_repeats_its_sample_and_a_real_one_does_not(made: Release) -> None:
+    from dataclasses import replace
+
+    assert made.files()["sample.parquet"] == made.files()["sample.parquet"]
+    real = replace(made, source="os")
+    assert real.files()["sample.parquet"] != real.files()["sample.parquet"]
+
+
+def test_a_large_sample_is_the_same_whatever_the_chunk_it_is_drawn_in(made: Release) -> None:
+    found = made.sample(9000, seed=3)
+    assert len(found) == 9000
+    assert len(np.unique(found.frame["height"])) > 8000, "chunks repeat each other"

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from understudy.privacy.claim import claims
+from understudy.privacy.plan import Part, PrivacyPlan
+from understudy.release.bundle import Release
+from understudy.release.card import write_card
+
+
+def card(made: Release, trust: str = "central", source: str = "os") -> str:
+    slot = {"local": "client"}.get(trust, "server")
+    part = Part("mean", (3,), slot, 1.0, 0.0 if trust == "none" else 5.0)
+    plan = PrivacyPlan("site", trust, (part,), 3, 4, 4, 1e-5)
+    changed = replace(made, plan=plan, source=source)
+    return write_card(changed.manifest, made.schema, claims(plan, source))
+
+
+def test_a_card_carries_the_claim_and_its_limits(made: Release) -> None:
+    text = card(made)
+    assert claims(made.plan, "os")[0].adversary in text
+    assert "| the server | site | none | none promised" in text
+    assert "the server is trusted" in text
+    assert "the schema" in text and "tuning" in text and "floating-point" in text
+
+
+def test_a_simulation_is_called_one(made: Release) -> None:
+    assert "Noise: a simulation" in card(made, source="simulation")
+    assert "simulation" not in card(made, source="os")
+
+
+def test_a_release_without_noise_does_not_speak_of_noise(made: Release) -> None:
+    for source in ("os", "simulation"):
+        text = card(made, "none", source)
+        assert "no protection is claimed" in text and "not private" in text
+        assert "Noise: none" in text and "operating system" not in text
+
+
+def test_a_card_promises_no_more_than_the_mechanism(made: Release) -> None:
+    text = card(made)
+    assert "may resemble" in text, "a drawn row may equal a real one by chance"
+    assert "anonym" not in text.lower()
