@@ -1,3 +1,31 @@
-"""Understudy: one synthetic dataset from data owners who may not share rows."""
+"""Understudy: one synthetic dataset from data owners who may not share rows.
+
+The way through the package::
+
+    study = Study.load("study.toml")          # what the parties agree on
+    release = run(study, out="release")       # all sites in this process
+    rows = release.sample(1000)               # any number of rows, at no cost
+    verify("release")                         # recompute the claim
+    evaluate(release, "real.csv", "report")   # compare with real rows
+"""
+
+from understudy.data import Records, Schema
+from understudy.errors import UnderstudyError
+from understudy.evaluate import evaluate
+from understudy.release import Release, verify
+from understudy.run import run
+from understudy.study import Study
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Records",
+    "Release",
+    "Schema",
+    "Study",
+    "UnderstudyError",
+    "__version__",
+    "evaluate",
+    "run",
+    "verify",
+]
