@@ -23,7 +23,6 @@ from understudy.data.schema import Schema
 from understudy.data.table import Records, read
 from understudy.errors import OutputError
 from understudy.evaluate.fidelity import Fidelity, measure_fidelity
-from understudy.evaluate.report import Material, render
 from understudy.evaluate.score import INTERNAL
 from understudy.evaluate.utility import Progress, Rows, Utility, measure_utility
 from understudy.rng import Streams
@@ -101,6 +100,8 @@ def evaluate(
     Deterministic given ``rng`` (without one, a fixed default). ``progress`` is called with a
     stage in words, the work done and the work in all.
     """
+    from understudy.evaluate.report import Material, render  # matplotlib takes a second to load
+
     folder = _checked(Path(out), release, overwrite)
     tell = progress or _silent
     streams = rng or Streams.from_seed(0)

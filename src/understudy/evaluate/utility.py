@@ -16,9 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.ensemble import RandomForestClassifier
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 
 from understudy.data.schema import Schema
 from understudy.evaluate.score import Compared, Score, score_accuracy, score_auc, score_f1
@@ -219,6 +216,9 @@ def _spread(probability: np.ndarray, classes: np.ndarray, n_classes: int) -> np.
 
 
 def _logistic(schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick) -> np.ndarray:
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
     train, test = _scaled(rows.x, x)
     model = LogisticRegression(max_iter=300)
     with warnings.catch_warnings():
@@ -228,6 +228,8 @@ def _logistic(schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tic
 
 
 def _forest(schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick) -> np.ndarray:
+    from sklearn.ensemble import RandomForestClassifier
+
     seed = int(rng.numpy("forest").integers(2**31))
     model = RandomForestClassifier(n_estimators=100, random_state=seed).fit(rows.x, rows.y)
     return _spread(model.predict_proba(x), model.classes_, schema.n_classes)

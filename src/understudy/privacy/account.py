@@ -14,17 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, Literal
 
-import dp_accounting
-from dp_accounting.pld import PLDAccountant
-from dp_accounting.rdp import RdpAccountant
 
 from understudy.errors import PrivacyError
 from understudy.privacy.gaussian import analytic_noise
 
 __all__ = ["Cost", "Event", "cost", "fixed_size_cost", "rdp_epsilon", "solve_noise"]
 
-_RELATION = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 _NOISE_RANGE = (1e-3, 1e5)
 
 Parts = tuple[tuple[float, float, int], ...]  # (multiplier, Poisson rate, count)
@@ -74,7 +71,18 @@ def _simplify(events: Sequence[Event]) -> Parts:
     )
 
 
-def _dp_event(noise: float, rate: float, count: int) -> dp_accounting.DpEvent:
+def _accountant(kind: Literal["pld", "rdp"], **options: Any) -> Any:
+    """An accountant under add-or-remove-one. Loading the library takes a second: only on use."""
+    import dp_accounting
+
+    made = {"pld": dp_accounting.pld.PLDAccountant, "rdp": dp_accounting.rdp.RdpAccountant}[kind]
+    relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+    return made(neighboring_relation=relation, **options)
+
+
+def _dp_event(noise: float, rate: float, count: int) -> Any:
+    import dp_accounting
+
     gaussian = dp_accounting.GaussianDpEvent(noise)
     event = gaussian if rate == 1 else dp_accounting.PoissonSampledDpEvent(rate, gaussian)
     return dp_accounting.SelfComposedDpEvent(event, count)
@@ -92,7 +100,7 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _epsilon(accountant: dp_accounting.PrivacyAccountant, parts: Parts, delta: float) -> float:
+def _epsilon(accountant: Any, parts: Parts, delta: float) -> float:
     with _quiet():
         for noise, rate, count in parts:
             accountant.compose(_dp_event(noise, rate, count))
@@ -101,14 +109,14 @@ def _epsilon(accountant: dp_accounting.PrivacyAccountant, parts: Parts, delta: f
 
 @lru_cache(maxsize=512)
 def _rdp(parts: Parts, delta: float) -> float:
-    return _epsilon(RdpAccountant(neighboring_relation=_RELATION), parts, delta)
+    return _epsilon(_accountant("rdp"), parts, delta)
 
 
 @lru_cache(maxsize=512)
 def _pld(parts: Parts, delta: float) -> float:
     rough = _rdp(parts, delta)
     grid = min(1e-4, rough * 1e-4) if rough < 1 else max(1e-4, rough * 1e-5)
-    accountant = PLDAccountant(_RELATION, value_discretization_interval=max(grid, 1e-7))
+    accountant = _accountant("pld", value_discretization_interval=max(grid, 1e-7))
     return _epsilon(accountant, parts, delta)  # whatever the grid, an upper bound
 
 
@@ -156,8 +164,10 @@ def fixed_size_cost(noise: float, members: int, population: int, rounds: int, de
     the Poisson figure that papers quote for it.
     """
     _check_delta(delta)
+    import dp_accounting
+
     relation = dp_accounting.NeighboringRelation.REPLACE_ONE
-    accountant = RdpAccountant(neighboring_relation=relation)
+    accountant = dp_accounting.rdp.RdpAccountant(neighboring_relation=relation)
     sampled = dp_accounting.SampledWithoutReplacementDpEvent(
         population, members, dp_accounting.GaussianDpEvent(noise / 2)
     )
