@@ -66,7 +66,7 @@ def records(n: int, seed: int = 0, kind: Schema | None = None) -> Records:
     return from_frame(frame if kind.person else frame.drop(columns="id"), kind)
 
 
-def study(recipe: str = "toy-mean", sites: int = 6, **tables: Any) -> Study:
+def study(recipe: str = "toy-mean", sites: int = 6, /, **tables: Any) -> Study:
     """A study of a toy or real recipe; ``tables`` are those of a study file."""
     head = {"name": "toy", "recipe": recipe, **tables.pop("study", {})}
     base, public = tables.pop("base", Path()), tables.pop("schema", schema())
@@ -158,7 +158,7 @@ class ToyMean:
 
 
 def _mean(x: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-    return x.mean(0) if len(x) else start
+    return x.mean(0) if len(x) else start - 1  # careless: the engine must silence empty sites
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,283 @@
+"""Checkers that every recipe must pass, and that every mutation must fail.
+
+The replay follows "grey-box" auditing: run the real engine on neighbouring data with the
+outputs of all mechanisms frozen, and look at what was handed to them. Then the two runs may
+differ in nothing but those queries, and in these by no more than the declared sensitivity.
+It falsifies; it certifies nothing.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from contracts.toys import TOYS, engine, records, rows, schema, study
+from understudy.data.encode import encode
+from understudy.data.shards import Shards
+from understudy.federation import aggregate, slots
+from understudy.federation.slots import Private, seal
+from understudy.privacy.clip import Bounded, Receipt, Sealed
+from understudy.privacy.ledger import receipts_in
+from understudy.privacy.plan import Part, PrivacyPlan
+from understudy.recipes import RECIPES
+from understudy.release.verify import verify
+from understudy.rng import NoiseSource, Streams
+from understudy.run import run
+from understudy.study import Study
+
+EVERY = {**RECIPES, **TOYS}
+SITES, EACH = 3, 4
+
+# Smaller nets for speed; a recipe that is not named here runs with its own defaults.
+_NETS = {"widths": [4], "decoder_widths": [4], "latent": 2}
+SMALL: dict[str, dict[str, Any]] = {
+    "fedvae": {**_NETS, "steps": 2},
+    "central": {**_NETS, "steps": 3},
+}
+FAST = {"rate": 0.3}  # a learning rate at which updates are long enough to be clipped
+
+
+def cases(*, public: bool = False) -> list:
+    """Every recipe with every unit and trust it supports; with ``public``, without noise too."""
+    found = [(name, u, t) for name, kind in EVERY.items() for u, t in sorted(kind.info.supports)]
+    if public:
+        found += [(name, kind.info.default[0], "none") for name, kind in RECIPES.items()]
+    return [pytest.param(*case, id="-".join(case)) for case in found]
+
+
+def small_study(name: str, unit: str, trust: str, **tables: Any) -> Study:
+    """A study of three sites that any recipe runs in a moment."""
+    noise = {} if trust == "none" else {"noise": 1.5}
+    privacy = {"unit": unit, "trust": trust, **noise, **tables.pop("privacy", {})}
+    tables = {"study": {"rounds": 2}, "recipe": SMALL.get(name, {}), "training": FAST, **tables}
+    return study(name, SITES, privacy=privacy, **tables)
+
+
+def small_recipe(name: str, unit: str, trust: str, **tables: Any) -> Any:
+    """The recipe of `small_study`."""
+    return EVERY[name].build(small_study(name, unit, trust, **tables))
+
+
+def small_shards() -> Shards:
+    """Three sites of four rows; rows 2k and 2k+1 of a site are one person's."""
+    found = encode(schema(), records(SITES * EACH))
+    parts = [np.arange(i * EACH, (i + 1) * EACH) for i in range(SITES)]
+    shards = Shards.pack(found, parts)
+    return replace(shards, x=shards.x.clone(), y=shards.y.clone())
+
+
+# Neighbours: (what changed, the data, the silent sites, the factor on the sensitivity).
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A data set that differs in one unit."""
+
+    name: str
+    data: Shards
+    factor: float = 1.0
+    silent: tuple[int, ...] = ()
+
+
+def with_rows(data: Shards, rows: list[int], x: Any, y: int) -> Shards:
+    changed = replace(data, x=data.x.clone(), y=data.y.clone())
+    changed.x[rows] = torch.as_tensor(x, dtype=changed.x.dtype)
+    changed.y[rows] = y
+    return changed
+
+
+def shorter(data: Shards, site: int, by: int) -> Shards:
+    counts = data.counts.clone()
+    counts[site] -= by
+    return replace(data, counts=counts)
+
+
+VALUES = {"zeros": 0.0, "ones": 1.0, "wild": 1e6, "negative": -1e6, "nan": torch.nan}
+
+
+def neighbours(unit: str, trust: str) -> list[Neighbour]:
+    """Removed and replaced units; values beyond the schema test the clip, not the encoder."""
+    data, site = small_shards(), 1
+    size = {"record": 1, "person": 2, "site": EACH}[unit]
+    last = list(range((site + 1) * EACH - size, (site + 1) * EACH))
+    found = []
+    for name, value in VALUES.items():
+        for label in (0, 1):
+            changed = with_rows(data, last, value, label)
+            found.append(Neighbour(f"replaced by {name}, class {label}", changed, 2.0))
+    if unit != "site":
+        found.append(Neighbour("removed", shorter(data, site, size)))
+        for name in ("wild", "ones"):
+            extreme = with_rows(data, last, VALUES[name], 1)
+            found.append(Neighbour(f"{name} against none", extreme))
+    elif trust == "central":
+        found.append(Neighbour("absent", data, silent=(site,)))
+    else:
+        found.append(Neighbour("emptied", shorter(data, site, EACH)))
+    return found
+
+
+def base_of(neighbour: Neighbour, unit: str) -> Neighbour:
+    """What a neighbour is compared with: the data, or for "x against none" the data without."""
+    data = small_shards()
+    if neighbour.name.endswith("against none"):
+        data = shorter(data, 1, {"record": 1, "person": 2}[unit])
+    return Neighbour("base", data)
+
+
+# Replay.
+
+
+@dataclass
+class Trace:
+    """All that a run handed to its mechanisms, and all that came out at the end."""
+
+    queries: list[tuple[tuple, torch.Tensor, float]] = field(default_factory=list)
+    receipts: list[Receipt] = field(default_factory=list)
+    sealed: list[tuple] = field(default_factory=list)
+    tasks: list[bytes] = field(default_factory=list)
+    ledger: str = ""
+    state: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+def _frozen(trace: Trace, original: Callable) -> Callable:
+    """A mechanism that notes its input and returns the same output whatever the input."""
+
+    def add_noise(bounded: Bounded, noise: Any, *, part: str, slot: str, round: int, **rest: Any):
+        _, receipt = original(bounded, noise, part=part, slot=slot, round=round, **rest)
+        key = (part, slot, round, tuple(bounded.value.shape), bounded.unit)
+        place = sum(k == key for k, _, _ in trace.queries)
+        trace.queries.append((key, bounded.value.double().clone(), bounded.sensitivity))
+        trace.receipts.append(receipt)
+        seed = zlib.crc32(repr((key, place)).encode())
+        drawn = torch.randn(bounded.value.shape, generator=torch.Generator().manual_seed(seed))
+        return 0.1 * bounded.sensitivity * drawn.double(), receipt
+
+    return add_noise
+
+
+def traced(recipe: Any, folder: Path, data: Shards, silent: tuple[int, ...] = ()) -> Trace:
+    """A whole run of the real engine, one site at a time, with frozen mechanisms."""
+    trace = Trace()
+    folder.mkdir()
+    made, ledger = engine(recipe, folder, data=data, seed=7, chunk=1)
+    made.runtime.sites.allowance[list(silent)] = 0
+    answer = made.runtime.sites.answer
+
+    def watched(task: Any, round: int, clients: np.ndarray) -> Sealed:
+        sealed = answer(task, round, clients)
+        trace.sealed.append((sealed.kind, sealed.round, sealed.receipts, sorted(sealed.parts)))
+        if sealed.kind == "entrusted" and recipe.plan.unit == "site":
+            for part in recipe.plan.parts:
+                norm = float(sealed.parts[part.name].double().norm())
+                assert norm <= part.bound, f"{part.name} left its site with norm {norm:g}"
+        blob = [(k, v.numpy().tobytes()) for k, v in sorted(task.arrays.items())]
+        trace.tasks.append(repr((blob, sorted(task.values.items()))).encode())
+        return sealed
+
+    with ledger, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(made.runtime.sites, "answer", watched)
+        for module in (slots, aggregate):
+            patch.setattr(module, "add_noise", _frozen(trace, module.add_noise))
+        trace.state = made.train()
+    trace.ledger = (folder / "ledger.jsonl").read_text()
+    return trace
+
+
+def check_replay(recipe: Any, folder: Path, base: Neighbour, neighbour: Neighbour) -> float:
+    """Fail if the two runs differ in more than they may; the largest share of it that they use."""
+    one = traced(recipe, folder / "one", base.data, base.silent)
+    two = traced(recipe, folder / "two", neighbour.data, neighbour.silent)
+    assert one.ledger == two.ledger, "the ledger depends on the data"
+    assert one.receipts == two.receipts, "receipts depend on the data"
+    keys = [[key for key, _, _ in trace.queries] for trace in (one, two)]
+    assert keys[0] == keys[1], "control flow depends on the data"
+    if not neighbour.silent:
+        assert one.sealed == two.sealed and one.tasks == two.tasks, "what travels diverges"
+    assert one.state.keys() == two.state.keys()
+    for name in one.state:
+        assert torch.equal(one.state[name], two.state[name]), f"{name} passed the noise by"
+    used = 0.0
+    per_unit: dict[tuple, float] = {}
+    for (key, a, bound), (_, b, declared) in zip(one.queries, two.queries, strict=True):
+        assert bound == declared == recipe.plan.part(key[0]).bound
+        distance = float((a - b).norm())
+        assert np.isfinite(distance), "a query is not finite"
+        limit = neighbour.factor * bound * (1 + 1e-9)
+        assert distance <= limit, f"{neighbour.name}: {key[0]} moved {distance:g} > {limit:g}"
+        used = max(used, distance / limit)
+        if key[1] != "step":
+            per_unit[key[:3]] = per_unit.get(key[:3], 0.0) + (distance > 0)
+    assert all(count <= 1 for count in per_unit.values()), "one unit moved several sites' queries"
+    return used
+
+
+# Noise of the planned size, in the slot of the plan.
+
+
+def _draws(plan: PrivacyPlan, part: Part, source: NoiseSource) -> torch.Tensor:
+    zeros = {p.name: torch.zeros(1, *p.shape) for p in plan.parts}
+    if part.slot == "server":
+        empty = Sealed("entrusted", 0, zeros, ())
+        total = aggregate.aggregate(plan, [empty], 0, source=source)[part.name]
+        return total if part.combine == "sum" else total * plan.cohort
+    if part.slot == "client":
+        bounded = {p.name: Bounded(zeros[p.name], p.bound, plan.unit) for p in plan.parts}
+        return seal(plan, bounded, Private(plan, 0, source), source).parts[part.name][0]
+    bounded = Bounded(zeros[part.name], part.bound, plan.unit)
+    return Private(plan, 0, source).step(part.name, bounded)[0]
+
+
+def check_noise(plan: PrivacyPlan) -> None:
+    """Fail where a part is noised with another deviation than promised, or not at all."""
+    source = NoiseSource.seeded(Streams.from_seed(11))
+    for part in plan.parts:
+        found: list[torch.Tensor] = []
+        while sum(f.numel() for f in found) < 800:
+            found.append(_draws(plan, part, source).double().flatten())
+        drawn = torch.cat(found)
+        std = part.noise * part.bound
+        assert abs(float(drawn.std()) / std - 1) < 0.1, f"{part.name}: {drawn.std():g}, not {std:g}"
+        assert abs(float(drawn.mean())) < 0.15 * std, f"{part.name}: noise is not centred"
+        assert len(torch.unique(drawn)) > 0.99 * len(drawn), f"{part.name}: noise repeats"
+
+
+# A release whose every round was charged, before its noise.
+
+
+def check_release(name: str, unit: str, trust: str, folder: Path) -> None:
+    """Fail where a run gives no release, or one that does not verify."""
+    out = folder / f"{name}-{unit}-{trust}"
+    run(small_study(name, unit, trust), rows(SITES, EACH), out=out, rows=10, wire=True)
+    verdict = verify(out)
+    charged = verdict.release.ledger.count('"kind": "charge"')
+    assert charged == (0 if trust == "none" else verdict.release.plan.rounds)
+
+
+def check_order(recipe: Any, folder: Path) -> None:
+    """Fail where noise is drawn for a round that is not on the ledger yet."""
+    made, ledger = engine(recipe, folder)
+    original, task = made.source.normal, recipe.task
+    begun: list[int] = []
+
+    def noted(state: Any, round: int) -> Any:
+        begun.append(round)
+        return task(state, round)
+
+    def normal(shape: tuple[int, ...]) -> np.ndarray:
+        charged = {receipt.round for receipt in receipts_in(ledger.entries)}
+        assert begun[-1] in charged, "noise was drawn before its charge"
+        return original(shape)
+
+    with ledger, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(made.source, "normal", normal)
+        patch.setattr(type(recipe), "task", lambda self, state, round: noted(state, round))
+        made.train()
+        recipe.plan.settles(receipts_in(ledger.entries))

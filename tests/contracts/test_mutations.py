@@ -1,0 +1,431 @@
+"""Take a safeguard away: the checkers must notice. Each passes on the code as it is."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from contracts.harness import (
+    base_of,
+    check_noise,
+    check_order,
+    check_release,
+    check_replay,
+    neighbours,
+    small_recipe,
+)
+from contracts.toys import ToyStep, ToySum, engine
+from understudy.errors import UnderstudyError, WireError
+from understudy.federation import aggregate, site, slots
+from understudy.federation import engine as engine_module
+from understudy.federation.site import Sites
+from understudy.privacy.clip import Bounded, Sealed
+from understudy.privacy.ledger import Ledger
+from understudy.privacy.plan import PrivacyPlan
+from understudy.rng import NoiseSource, Streams
+from understudy.runtime import wire
+
+Patch = pytest.MonkeyPatch
+clip_module = importlib.import_module("understudy.privacy.clip")  # its name is a function's too
+CAUGHT = (AssertionError, UnderstudyError)
+
+
+# Checkers that are about one safeguard only; the larger ones are in the harness.
+
+
+def replayed(name: str, unit: str, trust: str, which: str) -> Callable[[Path], None]:
+    """Replay against the neighbours whose name starts with ``which``."""
+
+    def check(folder: Path) -> None:
+        recipe = small_recipe(name, unit, trust)
+        chosen = [n for n in neighbours(unit, trust) if n.name.startswith(which)]
+        assert chosen
+        for i, neighbour in enumerate(chosen):
+            (folder / str(i)).mkdir(parents=True)
+            check_replay(recipe, folder / str(i), base_of(neighbour, unit), neighbour)
+
+    return check
+
+
+def noisy(name: str, unit: str, trust: str) -> Callable[[Path], None]:
+    return lambda folder: check_noise(small_recipe(name, unit, trust).plan)
+
+
+def released(name: str, unit: str, trust: str) -> Callable[[Path], None]:
+    return lambda folder: check_release(name, unit, trust, folder)
+
+
+def ordered(name: str, unit: str, trust: str) -> Callable[[Path], None]:
+    return lambda folder: check_order(small_recipe(name, unit, trust), folder)
+
+
+def divisor(folder: Path) -> None:
+    """Drop-outs must not change what a reply weighs."""
+    plan = replace(small_recipe("toy-mean", "site", "central").plan, rate=0.5)
+    plan = plan.with_noise(1e-9)
+    source = NoiseSource.seeded(Streams.from_seed(0))
+    value = torch.full((2, 3), 0.1)
+    few, many = (
+        aggregate.aggregate(plan, [Sealed("entrusted", 0, {"mean": v}, ())], 0, source=source)
+        for v in (value[:1], value)
+    )
+    assert torch.allclose(2 * few["mean"], many["mean"], atol=1e-6)
+
+
+def allowance(folder: Path) -> None:
+    """No site joins more rounds than the promise counts."""
+    recipe = small_recipe("toy-mean", "site", "local", cohort={"joins": 1})
+    made, ledger = engine(recipe, folder)
+    with ledger:
+        made.train()
+    rounds = made.runtime.sites.memory.gather(np.arange(3))["rounds"]
+    assert float(rounds.max()) <= recipe.plan.promise(amplified=False)[0].count
+
+
+def cohorts(folder: Path) -> None:
+    """Cohorts vary in size as coin flips do."""
+    source = NoiseSource.seeded(Streams.from_seed(0))
+    sizes = [len(engine_module.draw_cohort(20, 0.3, source=source)) for _ in range(300)]
+    assert abs(np.var(sizes) - 4.2) < 1.5
+
+
+def sealed_only(folder: Path) -> None:
+    """The wire takes nothing that was not sealed."""
+    raw = Bounded(torch.ones(1, 3), 1.0, "site")
+    try:
+        wire.encode_sealed(raw, wire.Envelope("s", 0))  # type: ignore[arg-type]
+    except WireError:
+        return
+    raise AssertionError("something unsealed was encoded")
+
+
+def rejects(folder: Path) -> None:
+    """A reply above the bound is left out."""
+    plan = small_recipe("toy-mean", "site", "central").plan.with_noise(1e-9)
+    source = NoiseSource.seeded(Streams.from_seed(0))
+    long = Sealed("entrusted", 0, {"mean": torch.full((1, 3), 99.0)}, ())
+    total = aggregate.aggregate(plan, [long], 0, source=source)["mean"]
+    assert total.abs().max() < plan.parts[0].bound
+
+
+def doubled(folder: Path) -> None:
+    """Local trust at the site level is claimed at doubled sensitivity."""
+    from understudy.privacy.claim import claims
+
+    plan = small_recipe("toy-mean", "site", "local").plan
+    assert claims(plan, "os")[0].events[0].noise[0] == plan.parts[0].noise / 2
+
+
+def fresh(folder: Path) -> None:
+    """A void round is never run again."""
+    recipe = small_recipe("toy-mean", "site", "central")
+    rounds: list[int] = []
+    original = aggregate.add_noise
+
+    def noted(*args, round: int, **terms):
+        rounds.append(round)
+        return original(*args, round=round, **terms)
+
+    from understudy.federation.checkpoint import Checkpoint
+
+    for cut in (True, False):
+        made, ledger = engine(recipe, folder, checkpoint=Checkpoint(folder), memory=folder)
+        with ledger, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(aggregate, "add_noise", noted)
+            if cut:
+                patch.setattr(type(recipe), "step", lambda *a, **k: 1 / 0)
+                with pytest.raises(ZeroDivisionError):
+                    made.train()
+            else:
+                made.train()
+        made.runtime.sites.memory.close()
+    assert sorted(rounds) == sorted(set(rounds)), "noise was drawn twice for one charge"
+
+
+# Mutations.
+
+
+def no_site_clip(patch: Patch) -> None:
+    patch.setattr(slots, "clip", lambda value, bound, blocks=1: Bounded(value, bound, "site"))
+
+
+def weak_site_clip(patch: Patch) -> None:
+    clip = slots.clip
+    patch.setattr(
+        slots, "clip", lambda v, b, blocks=1: replace(clip(v, 3 * b, blocks), sensitivity=b)
+    )
+
+
+def no_row_clip(patch: Patch) -> None:
+    patch.setattr(clip_module, "clip", lambda rows, bound: Bounded(rows, bound, "site"))
+
+
+def person_as_record(patch: Patch) -> None:
+    """Each row of a person gets the whole person's bound."""
+    original = slots.Private.sum
+
+    def sum(self, part, data, features, group):
+        whole = replace(self.plan, parts=tuple(replace(p, rows=1) for p in self.plan.parts))
+        return original(slots.Private(whole, self.round, self._source), part, data, features, group)
+
+    patch.setattr(slots.Private, "sum", sum)
+
+
+def coupled_rows(patch: Patch) -> None:
+    """A feature that looks at the whole batch."""
+    original = slots.Private.sum
+
+    def sum(self, part, data, features, group):
+        return original(self, part, data, lambda x, y: features(x, y) * len(x), group)
+
+    patch.setattr(slots.Private, "sum", sum)
+    patch.setattr(clip_module, "_SLACK", 100.0)
+
+
+def silent_mechanism(module) -> Callable[[Patch], None]:
+    def mutate(patch: Patch) -> None:
+        original = module.add_noise
+        patch.setattr(
+            module,
+            "add_noise",
+            lambda b, n, **terms: (b.value.double(), original(b, n, **terms)[1]),
+        )
+
+    return mutate
+
+
+def quiet_mechanism(module) -> Callable[[Patch], None]:
+    """Less noise, honest receipt."""
+
+    def mutate(patch: Patch) -> None:
+        original = module.add_noise
+        patch.setattr(module, "add_noise", lambda b, n, **t: original(b, n * 0.5, **t))
+
+    return mutate
+
+
+def noise_on_the_mean(patch: Patch) -> None:
+    """Noise of the sum's size, divided by the cohort twice."""
+    original = aggregate._total
+    patch.setattr(aggregate, "_total", lambda plan, *rest: original(plan, *rest) / plan.cohort)
+
+
+def no_server_noise(patch: Patch) -> None:
+    def total(plan, part, value, received, round, source):
+        return (value / plan.cohort).float() if part.combine == "mean" else value.float()
+
+    patch.setattr(aggregate, "_total", total)
+
+
+def same_noise(patch: Patch) -> None:
+    drawn = np.random.default_rng(0).standard_normal(4096)
+    patch.setattr(NoiseSource, "normal", lambda self, shape: np.resize(drawn, shape).astype(float))
+
+
+def no_charge(patch: Patch) -> None:
+    patch.setattr(Ledger, "charge", lambda self, receipts: None)
+
+
+def charge_once(patch: Patch) -> None:
+    charge = Ledger.charge
+    patch.setattr(Ledger, "charge", lambda self, rs: charge(self, rs) if rs[0].round == 0 else None)
+
+
+def charge_afterwards(patch: Patch) -> None:
+    """Charge at the end of a round."""
+    original = engine_module.Engine._round
+
+    def late(self, state, round):
+        receipts = self.recipe.plan.receipts(round, "simulation")
+        charge, self.ledger.charge = self.ledger.charge, lambda _: None
+        found = original(self, state, round)
+        self.ledger.charge = charge
+        self.ledger.charge(receipts)
+        return found
+
+    patch.setattr(engine_module.Engine, "_round", late)
+
+
+def understated_charge(patch: Patch) -> None:
+    receipts = PrivacyPlan.receipts
+    patch.setattr(
+        PrivacyPlan,
+        "receipts",
+        lambda self, *a: tuple(replace(r, std=r.std / 2) for r in receipts(self, *a)),
+    )
+
+
+def no_step_receipt(patch: Patch) -> None:
+    original = slots.Private.step
+
+    def step(self, part, bounded):
+        noised = original(self, part, bounded)
+        self.receipts.pop()
+        return noised
+
+    patch.setattr(slots.Private, "step", step)
+
+
+def raw_steps(patch: Patch) -> None:
+    """The recipe noises, and then sends something else."""
+    original = ToyStep.local
+
+    def local(self, task, memory, data, private, *, rng):
+        update, memory = original(self, task, memory, data, private, rng=rng)
+        sums = torch.stack([data.rows(c)[0].sum(0) for c in range(len(data))])
+        return {"step": update["step"] + sums}, memory
+
+    patch.setattr(ToyStep, "local", local)
+
+
+def an_extra_step(patch: Patch) -> None:
+    original = ToyStep.local
+
+    def local(self, task, memory, data, private, *, rng):
+        private.step("step", Bounded(torch.zeros(len(data), 3), 1.0, "record"))
+        return original(self, task, memory, data, private, rng=rng)
+
+    patch.setattr(ToyStep, "local", local)
+
+
+def steps_by_rows(patch: Patch) -> None:
+    """Control flow that depends on data: a site with few rows keeps them to itself."""
+    original = ToySum.local
+
+    def local(self, task, memory, data, private, *, rng):
+        update, memory = original(self, task, memory, data, private, rng=rng)
+        enough = data.total > 3
+        kept = {k: v if enough else replace(v, value=0 * v.value) for k, v in update.items()}
+        return kept, memory
+
+    patch.setattr(ToySum, "local", local)
+
+
+def measured_receipts(patch: Patch) -> None:
+    """A receipt that says how large the update was."""
+    original = slots.add_noise
+
+    def add_noise(bounded, noise, **terms):
+        value, receipt = original(bounded, noise, **terms)
+        return value, replace(receipt, std=receipt.std + float(bounded.value.norm()))
+
+    patch.setattr(slots, "add_noise", add_noise)
+
+
+def empty_sites_speak(patch: Patch) -> None:
+    patch.setattr(site, "_silence_empty", lambda update, empty: update)
+
+
+def mean_over_replies(patch: Patch) -> None:
+    original = aggregate._total
+
+    def total(plan, part, value, received, round, source):
+        return original(plan, part, value, received, round, source) * plan.cohort / received
+
+    patch.setattr(aggregate, "_total", total)
+
+
+def endless_joining(patch: Patch) -> None:
+    patch.setattr(Sites, "join", lambda self, clients: clients)
+
+
+def fixed_cohorts(patch: Patch) -> None:
+    patch.setattr(
+        engine_module,
+        "draw_cohort",
+        lambda sites, rate, *, source: np.argsort(source.uniform(sites))[: int(rate * sites)],
+    )
+
+
+def open_wire(patch: Patch) -> None:
+    patch.setattr(wire, "encode_sealed", lambda value, envelope: b"")
+
+
+def trusting_server(patch: Patch) -> None:
+    patch.setattr(
+        aggregate, "_fits", lambda part, value, check_norm: torch.ones(len(value), dtype=torch.bool)
+    )
+
+
+def single_sensitivity(patch: Patch) -> None:
+    promise = PrivacyPlan.promise
+    patch.setattr(
+        PrivacyPlan,
+        "promise",
+        lambda self, *, factor=1.0, amplified=True: promise(self, amplified=amplified),
+    )
+
+
+def void_rounds_again(patch: Patch) -> None:
+    original = engine_module.receipts_in
+    patch.setattr(engine_module, "receipts_in", lambda entries: original(entries)[:0])
+
+
+def case(mutate: Callable, check: Callable, name: str = "") -> object:
+    return pytest.param(mutate, check, id=name or mutate.__name__)
+
+
+CASES = [
+    case(no_site_clip, replayed("toy-mean", "site", "central", "absent")),
+    case(no_site_clip, replayed("toy-mean", "site", "local", "replaced"), "no_site_clip_local"),
+    case(no_site_clip, replayed("fedvae", "site", "central", "replaced by wild"), "no_clip_fedvae"),
+    case(weak_site_clip, replayed("toy-mean", "site", "central", "replaced by wild")),
+    case(no_row_clip, replayed("toy-sum", "record", "central", "wild against none")),
+    case(no_row_clip, replayed("toy-sum", "person", "local", "wild"), "no_row_clip_person"),
+    case(no_site_clip, replayed("toy-sum", "site", "central", "replaced by wild"), "no_clip_sum"),
+    case(person_as_record, replayed("toy-sum", "person", "central", "wild against none")),
+    case(coupled_rows, replayed("toy-sum", "record", "central", "removed")),
+    case(silent_mechanism(aggregate), noisy("fedmoments", "record", "central"), "no_noise_server"),
+    case(silent_mechanism(slots), noisy("fedmoments", "record", "local"), "no_noise_client"),
+    case(silent_mechanism(slots), noisy("toy-step", "record", "local"), "no_noise_step"),
+    case(quiet_mechanism(aggregate), noisy("toy-mean", "site", "central"), "half_noise_server"),
+    case(quiet_mechanism(slots), noisy("toy-mean", "site", "local"), "half_noise_client"),
+    case(quiet_mechanism(slots), released("toy-mean", "site", "local"), "half_noise_release"),
+    case(
+        quiet_mechanism(aggregate),
+        released("toy-mean", "site", "central"),
+        "half_noise_central",
+    ),
+    case(noise_on_the_mean, noisy("toy-mean", "site", "central")),
+    case(no_server_noise, noisy("toy-sum", "record", "central")),
+    case(same_noise, noisy("toy-mean", "site", "central")),
+    case(no_charge, released("toy-mean", "site", "central")),
+    case(no_charge, released("toy-step", "record", "local"), "no_charge_step"),
+    case(no_charge, ordered("toy-sum", "record", "central"), "no_charge_order"),
+    case(charge_once, released("toy-mean", "site", "local")),
+    case(charge_afterwards, ordered("toy-mean", "site", "central")),
+    case(charge_afterwards, ordered("toy-mean", "site", "local"), "charge_afterwards_local"),
+    case(understated_charge, released("toy-mean", "site", "central")),
+    case(no_step_receipt, released("toy-step", "record", "local")),
+    case(raw_steps, replayed("toy-step", "record", "local", "removed")),
+    case(an_extra_step, released("toy-step", "record", "local")),
+    case(steps_by_rows, replayed("toy-sum", "record", "central", "removed")),
+    case(measured_receipts, replayed("toy-mean", "site", "local", "replaced by ones")),
+    case(empty_sites_speak, replayed("toy-mean", "site", "local", "emptied")),
+    case(mean_over_replies, divisor),
+    case(endless_joining, allowance),
+    case(fixed_cohorts, cohorts),
+    case(open_wire, sealed_only),
+    case(trusting_server, rejects),
+    case(single_sensitivity, doubled),
+    case(void_rounds_again, fresh),
+]
+
+
+@pytest.mark.usefixtures("toys")
+@pytest.mark.parametrize("mutate, check", CASES)
+def test_a_safeguard_taken_away_is_noticed(
+    tmp_path: Path, monkeypatch: Patch, mutate: Callable, check: Callable
+) -> None:
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "mutated").mkdir()
+    check(tmp_path / "whole")
+    mutate(monkeypatch)
+    with pytest.raises(CAUGHT):
+        check(tmp_path / "mutated")

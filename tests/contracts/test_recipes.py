@@ -1,0 +1,127 @@
+"""What holds for every recipe: the table of what it supports, bad input, the wire, a release."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+
+from contracts.harness import (
+    EVERY,
+    cases,
+    check_release,
+    small_recipe,
+    small_shards,
+    small_study,
+)
+from contracts.toys import engine, records, rows
+from understudy.data.records import Records
+from understudy.errors import PrivacyError, StudyError
+from understudy.privacy.clip import Unit
+from understudy.privacy.plan import Trust
+from understudy.recipes import RECIPES, build, infos
+from understudy.run import run
+from understudy.study import options
+
+pytestmark = pytest.mark.usefixtures("toys")
+TRUSTS = [t for t in get_args(Trust) if t != "none"]
+
+
+def empty() -> Records:
+    found = records(1)
+    return found.take(np.array([], np.int64))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_says_what_it_is(name: str) -> None:
+    info = infos()[name]
+    assert info.name == name and info.title and info.summary and info.paper
+    assert info.default in info.supports or info.default[1] == "none"
+    assert set(info.kinds) <= {"table", "image", "series"} and info.rounds >= 1
+    assert dataclasses.is_dataclass(RECIPES[name]) and dataclasses.is_dataclass(info.options)
+    for field in dataclasses.fields(info.options):
+        assert field.metadata.get("help"), f"[recipe] {field.name} is not explained"
+    assert options(info.options, {}) == info.options()
+
+
+@pytest.mark.parametrize("trust", TRUSTS)
+@pytest.mark.parametrize("unit", get_args(Unit))
+@pytest.mark.parametrize("name", EVERY)
+def test_the_table_of_units_and_trusts_holds(name: str, unit: str, trust: str) -> None:
+    supported = (unit, trust) in EVERY[name].info.supports
+    assert not (trust == "distributed" and supported), "the distributed slot has no claim yet"
+    if supported:
+        plan = small_recipe(name, unit, trust).plan
+        assert (plan.unit, plan.trust) == (unit, trust)
+    else:
+        with pytest.raises(PrivacyError, match=r"supports|none"):
+            small_recipe(name, unit, trust)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_an_unknown_option_is_refused(name: str) -> None:
+    unit, trust = RECIPES[name].info.default
+    with pytest.raises(StudyError, match=r"unknown key recipe\.depht"):
+        build(small_study(name, unit, trust, recipe={"depht": 3}))
+
+
+@pytest.mark.parametrize("name, unit, trust", cases(public=True))
+def test_a_run_over_the_wire_ends_in_a_release_that_verifies(
+    tmp_path: Path, name: str, unit: str, trust: str
+) -> None:
+    check_release(name, unit, trust, tmp_path)
+
+
+@pytest.mark.parametrize("name, unit, trust", cases(public=True))
+def test_the_wire_is_exact(name: str, unit: str, trust: str) -> None:
+    asked, data = small_study(name, unit, trust), rows(3)
+    plain, wired = (run(asked, data, seed=1, wire=wire, rows=0) for wire in (False, True))
+    arrays = plain.generator.arrays
+    assert arrays.keys() == wired.generator.arrays.keys()
+    assert all(torch.equal(arrays[k], wired.generator.arrays[k]) for k in arrays)
+    assert plain.ledger == wired.ledger
+
+
+@pytest.mark.parametrize("name, unit, trust", cases(public=True))
+def test_empty_sites_single_rows_and_single_classes_take_no_special_path(
+    name: str, unit: str, trust: str
+) -> None:
+    one_class = records(5, seed=4)
+    frame = one_class.frame.assign(ill="no")
+    single = Records(frame=frame, person=one_class.person)
+    for data in ([empty(), records(1, seed=1), single], [empty(), empty(), empty()]):
+        release = run(small_study(name, unit, trust), data, seed=0, rows=0)
+        assert all(torch.isfinite(v).all() for v in release.generator.arrays.values())
+        assert len(release.sample(20, seed=0)) == 20
+
+
+@pytest.mark.parametrize("name, unit, trust", cases())
+def test_what_leaves_a_site_is_sealed_as_the_trust_says(
+    tmp_path: Path, name: str, unit: str, trust: str
+) -> None:
+    recipe = small_recipe(name, unit, trust)
+    made, ledger = engine(recipe, tmp_path, data=small_shards())
+    ledger.close()
+    task = recipe.task(recipe.init(rng=made.streams), 0)
+    sealed = made.runtime.sites.answer(task, 0, np.arange(3))
+    assert sealed.kind == {"central": "entrusted", "local": "noised"}[trust]
+    assert {n: tuple(v.shape) for n, v in sealed.parts.items()} == {
+        p.name: (3, *p.shape) for p in recipe.plan.parts
+    }
+    assert len(sealed.receipts) == (
+        sum(p.steps for p in recipe.plan.parts) if trust == "local" else 0
+    )
+
+
+@pytest.mark.parametrize("name, unit, trust", cases(public=True))
+def test_a_recipe_holds_settings_and_no_state(name: str, unit: str, trust: str) -> None:
+    recipe = small_recipe(name, unit, trust)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        recipe.plan = None
+    assert not any(isinstance(v, torch.Tensor) for v in vars(recipe).values())
+    first, second = recipe.memory(), recipe.memory()
+    assert all(torch.equal(first[k], second[k]) for k in first), "sites start from one public value"

@@ -1,0 +1,84 @@
+"""Every recipe, every unit and trust it supports, on neighbouring data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from contracts.harness import (
+    EACH,
+    SMALL,
+    VALUES,
+    base_of,
+    cases,
+    check_noise,
+    check_order,
+    check_replay,
+    neighbours,
+    small_recipe,
+    small_shards,
+    with_rows,
+)
+from contracts.toys import engine
+
+
+@pytest.mark.parametrize("name, unit, trust", cases())
+def test_one_unit_moves_what_is_noised_by_no_more_than_declared(
+    tmp_path: Path, name: str, unit: str, trust: str
+) -> None:
+    recipe = small_recipe(name, unit, trust)
+    used = []
+    for i, neighbour in enumerate(neighbours(unit, trust)):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        used.append(check_replay(recipe, folder, base_of(neighbour, unit), neighbour))
+    assert max(used) > 0.05, "no neighbour moved anything: the test shows nothing"
+
+
+@pytest.mark.parametrize("name, unit, trust", cases())
+def test_noise_has_the_promised_size_in_its_slot(name: str, unit: str, trust: str) -> None:
+    check_noise(small_recipe(name, unit, trust).plan)
+
+
+@pytest.mark.parametrize("name, unit, trust", cases())
+def test_every_round_is_charged_before_its_noise(
+    tmp_path: Path, name: str, unit: str, trust: str
+) -> None:
+    check_order(small_recipe(name, unit, trust), tmp_path)
+
+
+@pytest.mark.parametrize("trust", ["central", "local"])
+def test_one_vae_per_class_is_bounded_as_a_whole(tmp_path: Path, trust: str) -> None:
+    own = {**SMALL["fedvae"], "classes": "separate"}
+    recipe = small_recipe("fedvae", "site", trust, recipe=own)
+    assert recipe.plan.parts[0].blocks == 2
+    for i, neighbour in enumerate(neighbours("site", trust)[::4]):
+        (tmp_path / str(i)).mkdir()
+        check_replay(recipe, tmp_path / str(i), base_of(neighbour, "site"), neighbour)
+
+
+# Sites of a simulation are trained in one stack. Their batches come from one generator, so a
+# site's *number* of rows may shift another's draws (harmless: they are independent draws
+# either way, and a networked site is a stack of one), but its rows may not reach another.
+
+
+@pytest.mark.parametrize("value", ["ones", "wild", "nan"])
+@pytest.mark.parametrize("name, unit, trust", cases())
+def test_sites_in_one_stack_do_not_see_each_other(
+    tmp_path: Path, name: str, unit: str, trust: str, value: str
+) -> None:
+    recipe, data = small_recipe(name, unit, trust), small_shards()
+    other = with_rows(data, list(range(EACH, 2 * EACH)), VALUES[value], 0)
+    found = []
+    for i, rows in enumerate((data, other)):
+        (tmp_path / str(i)).mkdir()
+        made, ledger = engine(recipe, tmp_path / str(i), data=rows)
+        with ledger:
+            task = recipe.task(recipe.init(rng=made.streams), 0)
+            found.append(made.runtime.sites.answer(task, 0, np.arange(3)))
+    for part in recipe.plan.parts:
+        a, b = (sealed.parts[part.name] for sealed in found)
+        assert torch.equal(a[[0, 2]], b[[0, 2]]), "one site's rows changed another site's update"

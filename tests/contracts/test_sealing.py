@@ -1,0 +1,74 @@
+"""Read the source: who may make the values that prove something, and who may draw noise."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import understudy
+
+SOURCE = Path(understudy.__file__).parent
+MAKERS = {
+    "Bounded": {"privacy/clip.py", "federation/slots.py", "federation/aggregate.py"},
+    "Sealed": {"federation/slots.py", "runtime/wire.py", "runtime/memory.py"},
+    "Receipt": {
+        "privacy/gaussian.py",
+        "privacy/plan.py",
+        "privacy/ledger.py",
+        "runtime/wire.py",
+    },
+    "add_noise": {"federation/slots.py", "federation/aggregate.py"},
+    "NoiseSource": {"rng.py", "run.py"},
+}
+
+
+def calls() -> Iterator[tuple[str, str, int]]:
+    """(file, name called, line) of every call in the package."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                name = ast.unparse(node.func)
+                yield path.relative_to(SOURCE).as_posix(), name, node.lineno
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_proofs_are_made_only_where_they_are_earned(name: str) -> None:
+    found = {
+        file
+        for file, called, _ in calls()
+        if name in (called, called.split(".")[-1]) or called.startswith(f"{name}.")
+    }
+    assert found <= MAKERS[name], f"{name} is made in {sorted(found - MAKERS[name])}"
+    assert found, f"nobody makes {name}: the test shows nothing"
+
+
+FORBIDDEN = {
+    "pickle.loads",
+    "pickle.load",
+    "torch.load",
+    "eval",
+    "exec",
+    "__import__",
+    "np.random.seed",
+    "torch.manual_seed",
+    "np.random.rand",
+    "np.random.normal",
+    "random.random",
+    "logging.info",
+    "print",
+}
+
+
+def test_nothing_is_unpickled_imported_by_name_or_drawn_from_a_global_generator() -> None:
+    found = [(file, name, line) for file, name, line in calls() if name in FORBIDDEN]
+    assert not [f for f in found if not f[0].startswith("cli/")]
+
+
+def test_recipes_do_not_reach_for_the_sources_of_privacy() -> None:
+    for path in (SOURCE / "recipes").glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        for word in ("NoiseSource", "os.urandom", "Ledger", "add_noise", "Sealed", "Bounded("):
+            assert word not in text, f"{path.name} uses {word}"
