@@ -10,18 +10,20 @@ thesis, §4.4.4, met exploding losses).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
+from itertools import pairwise
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.errors import StudyError
+from understudy.errors import ReleaseError, StudyError
 from understudy.nets import layers
-from understudy.nets.layers import Conv, ConvTranspose, Dense, Net, Params, Reshape
+from understudy.nets.layers import Conv, ConvTranspose, Cosines, Dense, Net, Params, Reshape
 
 __all__ = ["DECODER", "ENCODER", "Autoencoder", "decode", "encode", "init", "mmd", "vae_loss"]
 
@@ -35,11 +37,13 @@ class Autoencoder:
 
     features: int
     latent: int = 8
-    labels: int = 0  # width of the one-hot label the decoder sees; 0: none
+    labels: int = 0  # width of the one-hot label both nets see; 0: none
+    product: bool = False  # decoder input: label ‖ latent⊗label (a class's own first layer)
     widths: tuple[int, ...] = (128,)  # the encoder's hidden layers
     decoder_widths: tuple[int, ...] | None = None  # default: the encoder's, mirrored
     net: Literal["dense", "conv"] = "dense"
-    shape: tuple[int, ...] = ()  # (H, W) or (H, W, channels), for conv
+    shape: tuple[int, ...] = ()  # (H, W) or (H, W, channels), for conv; any grid for cosines
+    cosines: tuple[int, ...] = ()  # dense: frequencies kept per axis of ``shape``; (): no basis
     variational: bool = True
     loss: Literal["bce", "mse"] = "bce"
     activation: str = "relu"
@@ -60,12 +64,20 @@ class Autoencoder:
         """Latent (and label) to logits of the record."""
         return self._conv_decoder() if self.net == "conv" else self._dense_decoder()
 
+    @property
+    def decoder_inputs(self) -> int:
+        """Width of ``latent ‖ one-hot(label)``, or of ``one-hot(label) ‖ latent⊗one-hot``."""
+        return self.labels + self.latent * (self.labels if self.product else 1)
+
     def _dense_encoder(self, out: int) -> Net:
-        return _mlp((self.features, *self.widths, out), self.activation)
+        inputs = math.prod(self.cosines) if self.cosines else self.features
+        return _mlp((inputs + self.labels, *self.widths, out), self.activation)
 
     def _dense_decoder(self) -> Net:
         hidden = self.widths[::-1] if self.decoder_widths is None else self.decoder_widths
-        return _mlp((self.latent + self.labels, *hidden, self.features), self.activation)
+        last = math.prod(self.cosines) if self.cosines else self.features
+        net = _mlp((self.decoder_inputs, *hidden, last), self.activation)
+        return (*net, Cosines(self.shape, self.cosines)) if self.cosines else net
 
     def _conv_encoder(self, out: int) -> Net:
         height, width, channels = (*self.shape, 1)[:3]
@@ -77,7 +89,7 @@ class Autoencoder:
     def _conv_decoder(self) -> Net:
         height, width, channels = (*self.shape, 1)[:3]
         small = (32, height // 4, width // 4)
-        first = (Dense(self.latent + self.labels, 32 * small[1] * small[2]), Reshape(small))
+        first = (Dense(self.decoder_inputs, 32 * small[1] * small[2]), Reshape(small))
         same = (ConvTranspose(32, 32), ConvTranspose(32, 64))
         grow = (ConvTranspose(64, 64, 2), ConvTranspose(64, 32, 2))
         last = (ConvTranspose(32, channels, 1, "linear"), _Swap(back=True))
@@ -89,9 +101,16 @@ class Autoencoder:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Autoencoder:
-        """The inverse of ``to_config``; unknown keys are an error."""
-        plain = {k: tuple(v) if isinstance(v, list) else v for k, v in config.items()}
-        return cls(**plain)
+        """The inverse of ``to_config``; what is not such a description is refused."""
+        plain: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in config.items()
+        }
+        try:
+            return cls(**plain)
+        except TypeError as error:
+            raise ReleaseError(
+                "the description of a net", "another", "update Understudy"
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -109,7 +128,7 @@ class _Swap:
 
 
 def _mlp(widths: tuple[int, ...], activation: str) -> Net:
-    pairs = list(zip(widths, widths[1:], strict=False))
+    pairs = list(pairwise(widths))
     hidden = tuple(Dense(a, b, activation) for a, b in pairs[:-1])
     return (*hidden, Dense(*pairs[-1], "linear"))
 
@@ -120,8 +139,14 @@ def init(spec: Autoencoder, *, rng: torch.Generator) -> Params:
     return {**encoder, **layers.init(spec.decoder, DECODER, rng=rng)}
 
 
-def encode(spec: Autoencoder, params: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+def encode(
+    spec: Autoencoder, params: Mapping[str, Tensor], x: Tensor, y: Tensor
+) -> tuple[Tensor, Tensor]:
     """Latent means and log-variances, ``[C, B, latent]`` each; a WAE's are all zero variance."""
+    if spec.cosines:
+        x = Cosines(spec.shape, spec.cosines, analyse=True)({}, x)
+    if spec.labels and spec.net == "dense":
+        x = torch.cat((x, functional.one_hot(y, spec.labels).to(x.dtype)), dim=-1)
     out = layers.apply(spec.encoder, params, x, ENCODER)
     if not spec.variational:
         return out, torch.zeros_like(out)
@@ -132,7 +157,10 @@ def encode(spec: Autoencoder, params: Mapping[str, Tensor], x: Tensor) -> tuple[
 def decode(spec: Autoencoder, params: Mapping[str, Tensor], z: Tensor, y: Tensor) -> Tensor:
     """Logits ``[C, B, features]`` from latents ``[C, B, latent]`` and labels ``[C, B]``."""
     if spec.labels:
-        z = torch.cat((z, functional.one_hot(y, spec.labels).to(z.dtype)), dim=-1)
+        label = functional.one_hot(y, spec.labels).to(z.dtype)
+        if spec.product:
+            z = (z.unsqueeze(-1) * label.unsqueeze(-2)).flatten(-2)
+        z = torch.cat((z, label), dim=-1)
     return layers.apply(spec.decoder, params, z, DECODER)
 
 
@@ -147,7 +175,7 @@ def vae_loss(
     noise: torch.Generator,
 ) -> Tensor:
     """Reconstruction + β·KL, weighted over the batch: ``[C]``, always finite."""
-    mean, spread = encode(spec, params, x)
+    mean, spread = encode(spec, params, x, y)
     draw = torch.randn(mean.shape, generator=noise)
     logits = decode(spec, params, mean + torch.exp(spread / 2) * draw, y)
     return (weight * (reconstruction(spec, logits, x) + beta * divergence(mean, spread))).sum(1)

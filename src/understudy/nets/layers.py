@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -22,6 +23,7 @@ from torch.nn import functional
 __all__ = [
     "Conv",
     "ConvTranspose",
+    "Cosines",
     "Dense",
     "Layer",
     "Net",
@@ -177,6 +179,43 @@ class Reshape:
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """``[C, B, …] → [C, B, *shape]``."""
         return x.reshape(*x.shape[:2], *self.shape)
+
+
+@dataclass(frozen=True)
+class Cosines:
+    """A fixed map between a grid of values and its lowest cosine frequencies.
+
+    It has no parameters: a decoder that ends in it has far fewer to share, so the same
+    noise multiplier perturbs far fewer numbers, and what noise remains is smooth.
+    ``analyse`` goes from values ``[C, B, ∏shape]`` to coefficients ``[C, B, ∏kept]``;
+    otherwise the way back.
+    """
+
+    shape: tuple[int, ...]
+    kept: tuple[int, ...]
+    analyse: bool = False
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Nothing to learn."""
+        return {}
+
+    def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """Transform along every axis of the grid in turn."""
+        grid = x.reshape(*x.shape[:2], *(self.shape if self.analyse else self.kept))
+        for n, k in zip(self.shape, self.kept, strict=True):
+            matrix = cosine_matrix(n, k) if self.analyse else cosine_matrix(n, k).T
+            grid = torch.tensordot(grid, matrix, dims=([2], [1]))  # the axis moves last
+        return grid.flatten(2)
+
+
+@cache
+def cosine_matrix(n: int, kept: int) -> Tensor:
+    """The first ``kept`` rows of the orthonormal cosine transform of length ``n``."""
+    k, i = torch.arange(kept).double()[:, None], torch.arange(n).double()[None, :]
+    rows = torch.cos(math.pi * (i + 0.5) * k / n) * math.sqrt(2 / n)
+    rows[0] /= math.sqrt(2)
+    return rows.float()
 
 
 def _join(clients: list[Tensor]) -> Tensor:

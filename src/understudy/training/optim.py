@@ -80,16 +80,20 @@ def _adam(
 ) -> None:
     steps = state[STEPS].add_(1)
     means, squares = ([state[f"{slot}.{n}"] for n in params] for slot in slots(optimiser))
-    columns = [list(params.values()), list(grads), means, squares]
-    counts = [steps[0]] * len(params)
+    values, slopes, counts = list(params.values()), list(grads), [steps[0]] * len(params)
     if not bool((steps == steps[0]).all()):  # bias correction differs: one row per client
-        columns = [[row for tensor in column for row in tensor.unbind()] for column in columns]
+        values, slopes, means, squares = map(_rows, (values, slopes, means, squares))
         counts = [*steps.unbind()] * len(params)
     # The kernel behind torch.optim.Adam(fused=True), without its bookkeeping per call.
     torch._fused_adam_(
-        *columns, [], counts, lr=optimiser.rate, beta1=optimiser.beta1, beta2=optimiser.beta2,
-        weight_decay=0.0, eps=optimiser.eps, amsgrad=False, maximize=False,
+        values, slopes, means, squares, [], counts,
+        lr=optimiser.rate, beta1=optimiser.beta1, beta2=optimiser.beta2, eps=optimiser.eps,
+        weight_decay=0.0, amsgrad=False, maximize=False,
     )  # fmt: skip
+
+
+def _rows(tensors: list[Tensor]) -> list[Tensor]:
+    return [row for tensor in tensors for row in tensor.unbind()]
 
 
 def _sgd(

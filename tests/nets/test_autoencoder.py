@@ -1,0 +1,145 @@
+"""Autoencoders: sizes of the papers, conditioning, and losses that stay finite."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from understudy.errors import ReleaseError, StudyError
+from understudy.nets import autoencoder, layers
+from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def params_of(spec: Autoencoder, clients: int = 2) -> layers.Params:
+    each = [autoencoder.init(spec, rng=generator(c)) for c in range(clients)]
+    return {name: torch.stack([p[name] for p in each]) for name in each[0]}
+
+
+def loss_of(spec: Autoencoder, params: layers.Params, x: torch.Tensor, seed: int = 0):
+    y = torch.zeros(x.shape[:2], dtype=torch.long)
+    weight = torch.full(x.shape[:2], 1 / x.shape[1])
+    return autoencoder.vae_loss(spec, params, x, y, weight, noise=generator(seed))
+
+
+def test_the_wae_of_the_measurements_has_18188_parameters():
+    spec = Autoencoder(124, 16, widths=(64,), variational=False)
+    assert layers.size(spec.encoder) + layers.size(spec.decoder) == 18_188
+
+
+def test_the_conv_net_of_the_thesis_maps_images_to_images():
+    spec = Autoencoder(784, 8, labels=10, net="conv", shape=(28, 28))
+    params = params_of(spec)
+    x, y = torch.rand(2, 3, 784), torch.zeros(2, 3, dtype=torch.long)
+    mean, spread = autoencoder.encode(spec, params, x, y)
+    assert mean.shape == spread.shape == (2, 3, 8)
+    assert autoencoder.decode(spec, params, mean, y).shape == (2, 3, 784)
+    assert spec.decoder[0] == layers.Dense(18, 1568)
+
+
+def test_colour_images_keep_their_channels_last():
+    spec = Autoencoder(8 * 8 * 3, 4, net="conv", shape=(8, 8, 3))
+    x = torch.rand(2, 3, 192)
+    assert loss_of(spec, params_of(spec), x).shape == (2,)
+
+
+def test_conv_refuses_sides_that_do_not_divide_by_four():
+    with pytest.raises(StudyError, match="divide by 4"):
+        Autoencoder(30, net="conv", shape=(5, 6))
+
+
+SPECS = {
+    "joint": Autoencoder(6, 2, labels=3, widths=(5,)),
+    "product": Autoencoder(6, 2, labels=3, product=True, widths=(5,)),
+    "separate": Autoencoder(6, 2, widths=(5, 4)),
+    "cosines": Autoencoder(6, 2, labels=2, widths=(5,), shape=(2, 3), cosines=(2, 2)),
+    "mse": Autoencoder(6, 2, widths=(5,), loss="mse"),
+}
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_each_client_has_its_own_loss(spec):
+    params = params_of(spec, 2)
+    x = torch.rand(2, 4, 6, generator=generator())
+    changed = {n: p.clone() for n, p in params.items()}
+    changed["decoder.0.weight"][1] += 1.0
+    before, after = loss_of(spec, params, x), loss_of(spec, changed, x)
+    assert before[0] == after[0]
+    assert before[1] != after[1]
+
+
+@pytest.mark.parametrize("spec", [SPECS["joint"], SPECS["product"]])
+def test_the_decoder_depends_on_the_label(spec):
+    params, z = params_of(spec, 1), torch.randn(1, 1, 2, generator=generator())
+    outs = [autoencoder.decode(spec, params, z, torch.tensor([[label]])) for label in (0, 1)]
+    assert not torch.allclose(*outs)
+
+
+def test_with_product_a_class_has_its_own_response_to_the_latent():
+    spec = Autoencoder(6, 2, labels=3, product=True, decoder_widths=())
+    params = params_of(spec, 1)
+    z = torch.tensor([[[1.0, 0.0]]])
+
+    def response(label: int) -> torch.Tensor:
+        y = torch.tensor([[label]])
+        zero = autoencoder.decode(spec, params, torch.zeros_like(z), y)
+        return autoencoder.decode(spec, params, z, y) - zero
+
+    assert not torch.allclose(response(0), response(1))
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+@pytest.mark.parametrize("scale", [0.0, 1e3, 1e20, float("inf"), float("nan")])
+def test_the_loss_is_finite_whatever_the_parameters(spec, scale):
+    params = {n: p * scale for n, p in params_of(spec).items()}
+    x = torch.tensor([0.0, 1.0, 0.5]).repeat(2, 4, 2)
+    assert loss_of(spec, params, x).isfinite().all()
+
+
+def test_the_cross_entropy_has_the_gradient_of_torch():
+    spec, x = SPECS["separate"], torch.rand(2, 3, 6, generator=generator())
+    logits = torch.randn(2, 3, 6, generator=generator(1), requires_grad=True)
+    ours = autoencoder.reconstruction(spec, logits, x)
+    reference = torch.nn.functional.binary_cross_entropy_with_logits(logits, x, reduction="none")
+    torch.testing.assert_close(ours, reference.sum(-1))
+    both = [torch.autograd.grad(v.sum(), logits, retain_graph=True)[0] for v in (ours, reference)]
+    torch.testing.assert_close(*both)
+
+
+def test_divergence_is_zero_only_at_the_prior():
+    zero = torch.zeros(1, 1, 3)
+    assert autoencoder.divergence(zero, zero).item() == 0
+    assert autoencoder.divergence(zero + 1, zero).item() == pytest.approx(1.5)
+    assert autoencoder.divergence(zero, zero - 1).item() > 0
+
+
+def test_mmd_gradient_agrees_with_finite_differences():
+    z = torch.randn(2, 3, 4, dtype=torch.double, generator=generator(), requires_grad=True)
+    prior = torch.randn(2, 3, 4, dtype=torch.double, generator=generator(1))
+    assert torch.autograd.gradcheck(lambda a: autoencoder.mmd(a, prior), (z,), atol=1e-5)
+
+
+def test_mmd_is_near_zero_for_the_prior_and_large_far_away():
+    near, prior = (torch.randn(1, 400, 2, generator=generator(s)) for s in (0, 1))
+    assert autoencoder.mmd(near, prior).abs() < 0.01
+    assert autoencoder.mmd(near + 3, prior) > 0.2
+
+
+def test_a_description_survives_json():
+    spec = SPECS["cosines"]
+    assert Autoencoder.from_config(json.loads(json.dumps(spec.to_config()))) == spec
+
+
+def test_an_unknown_description_is_refused():
+    with pytest.raises(ReleaseError, match="description of a net"):
+        Autoencoder.from_config({"features": 3, "import": "os"})
+
+
+def test_encoder_and_decoder_have_separate_names():
+    names = autoencoder.init(SPECS["joint"], rng=generator())
+    assert {n.split(".")[0] + "." for n in names} == {ENCODER, DECODER}

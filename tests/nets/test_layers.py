@@ -1,0 +1,110 @@
+"""Layers of a stack must equal the same layers of each client alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from understudy.nets import layers
+from understudy.nets.layers import Conv, ConvTranspose, Cosines, Dense, Reshape
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def random_stack(net: layers.Net, clients: int) -> layers.Params:
+    each = [layers.init(net, rng=generator(c)) for c in range(clients)]
+    return {name: torch.stack([p[name] for p in each]) for name in each[0]}
+
+
+NETS = {
+    "dense": ((Dense(5, 4), Dense(4, 3, "linear")), (5,)),
+    "conv": ((Conv(2, 3, 2), Reshape((3 * 4,)), Dense(12, 2, "tanh")), (2, 4, 4)),
+    "conv_transpose": ((ConvTranspose(3, 2, 2, "sigmoid"),), (3, 2, 2)),
+    "cosines": ((Dense(5, 6), Cosines((4, 5), (2, 3))), (5,)),
+}
+
+
+@pytest.mark.parametrize("net, shape", NETS.values(), ids=NETS)
+def test_a_stack_computes_what_each_client_computes_alone(net, shape):
+    params = random_stack(net, 3)
+    x = torch.randn(3, 7, *shape, generator=generator())
+    stacked = layers.apply(net, params, x)
+    for c in range(3):
+        alone = layers.apply(net, {n: p[c : c + 1] for n, p in params.items()}, x[c : c + 1])
+        torch.testing.assert_close(stacked[c : c + 1], alone)
+
+
+def test_dense_is_a_linear_layer_and_its_activation():
+    net = (Dense(5, 4, "relu"),)
+    params = random_stack(net, 1)
+    x = torch.randn(1, 6, 5, generator=generator())
+    twin = nn.Linear(5, 4)
+    with torch.no_grad():
+        twin.weight.copy_(params["0.weight"][0].T)
+        twin.bias.copy_(params["0.bias"][0])
+    torch.testing.assert_close(layers.apply(net, params, x)[0], twin(x[0]).relu())
+
+
+@pytest.mark.parametrize("stride, size", [(1, 8), (2, 4)])
+def test_convolutions_divide_the_sides_by_their_stride(stride, size):
+    net = (Conv(1, 2, stride),)
+    out = layers.apply(net, random_stack(net, 1), torch.zeros(1, 3, 1, 8, 8))
+    assert out.shape == (1, 3, 2, size, size)
+
+
+@pytest.mark.parametrize("stride, size", [(1, 7), (2, 14)])
+def test_transposed_convolutions_multiply_the_sides_by_their_stride(stride, size):
+    net = (ConvTranspose(2, 1, stride),)
+    out = layers.apply(net, random_stack(net, 1), torch.zeros(1, 3, 2, 7, 7))
+    assert out.shape == (1, 3, 1, size, size)
+
+
+def test_cosines_of_all_frequencies_are_invertible():
+    x = torch.randn(2, 3, 20, generator=generator())
+    there = Cosines((4, 5), (4, 5), analyse=True)({}, x)
+    torch.testing.assert_close(Cosines((4, 5), (4, 5))({}, there), x)
+
+
+def test_cosines_keep_the_axes_of_an_uneven_grid_apart():
+    rows = torch.zeros(1, 1, 4, 6)
+    rows[..., 1, :] = 1.0  # constant along the second axis
+    grid = Cosines((4, 6), (4, 6), analyse=True)({}, rows.flatten(2)).reshape(4, 6)
+    assert grid[:, 1:].abs().max() < 1e-6
+    assert grid[1, 0].abs() > 0.1
+
+
+def test_low_frequencies_give_back_a_smooth_image():
+    ramp = torch.linspace(0, 1, 28)
+    image = (ramp[:, None] * ramp[None, :]).reshape(1, 1, -1)
+    low = Cosines((28, 28), (8, 8), analyse=True)({}, image)
+    back = Cosines((28, 28), (8, 8))({}, low)
+    assert (back - image).abs().mean() < 0.02
+
+
+def test_flatten_and_unflatten_are_inverse():
+    net = NETS["conv"][0]
+    params = random_stack(net, 3)
+    flat = layers.flatten(net, params)
+    assert flat.shape == (3, layers.size(net))
+    back = layers.unflatten(net, flat)
+    assert all(torch.equal(back[n], params[n]) for n in params)
+
+
+def test_parameter_names_carry_the_prefix():
+    assert set(layers.shapes((Dense(2, 3),), "decoder.")) == {"decoder.0.weight", "decoder.0.bias"}
+
+
+def test_stack_gives_every_client_the_same_parameters():
+    params = layers.init((Dense(2, 3),), rng=generator())
+    stacked = layers.stack(params, 4)
+    assert all(torch.equal(stacked[n][c], params[n]) for n in params for c in range(4))
+
+
+def test_init_is_repeatable_and_bounded():
+    one, two = (layers.init((Dense(50, 50),), rng=generator(3)) for _ in range(2))
+    assert torch.equal(one["0.weight"], two["0.weight"])
+    assert one["0.weight"].abs().max() <= (6 / 100) ** 0.5
+    assert not one["0.bias"].any()
