@@ -1,0 +1,206 @@
+"""The stacked loop against a plain loop over clients, and its promises."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from understudy.nets import autoencoder, layers
+from understudy.nets.autoencoder import Autoencoder
+from understudy.rng import Streams
+from understudy.training import batches, loop, optim
+from understudy.training.batches import Batches, Rows
+from understudy.training.optim import Adam, Sgd
+
+COUNTS = np.array([5, 0, 9, 1, 4])
+ROWS = Rows(None, COUNTS.cumsum() - COUNTS, COUNTS)
+DENSE = Autoencoder(6, 2, widths=(5,), variational=False)
+CONV = Autoencoder(16, 2, net="conv", shape=(4, 4), variational=False)
+
+
+def data(spec: Autoencoder) -> tuple[torch.Tensor, torch.Tensor]:
+    rng = torch.Generator().manual_seed(0)
+    return torch.rand(int(COUNTS.sum()), spec.features, generator=rng), torch.zeros(
+        int(COUNTS.sum()), dtype=torch.long
+    )
+
+
+def start(spec: Autoencoder, clients: int = len(COUNTS)) -> layers.Params:
+    return layers.stack(autoencoder.init(spec, rng=torch.Generator().manual_seed(1)), clients)
+
+
+def plain_loss(spec: Autoencoder):
+    def loss(params, batch):
+        z, _ = autoencoder.encode(spec, params, batch.x, batch.y)
+        logits = autoencoder.decode(spec, params, z, batch.y)
+        return (batch.weight * autoencoder.reconstruction(spec, logits, batch.x)).sum(1)
+
+    return loss
+
+
+def plan(number: int = 3) -> Batches:
+    return batches.epochs(ROWS, number, 2, rng=np.random.default_rng(0))
+
+
+def one_by_one(spec: Autoencoder, chosen: Batches, rate: float) -> layers.Params:
+    """The plain way: for every client its own torch optimiser and its own graph."""
+    x, y = data(spec)
+    results = []
+    for c in range(len(COUNTS)):
+        own = {n: p[c : c + 1].clone().requires_grad_() for n, p in start(spec).items()}
+        reference = torch.optim.Adam(own.values(), lr=rate)
+        for step in range(int(chosen.steps[c])):
+            index = chosen.index[step, c : c + 1]
+            batch = loop.Batch(
+                x[index], y[index], chosen.weight[step, c : c + 1],
+                torch.tensor([c]), step, torch.Generator(),
+            )  # fmt: skip
+            reference.zero_grad()
+            plain_loss(spec)(own, batch).sum().backward()
+            reference.step()
+        results.append({n: p.detach() for n, p in own.items()})
+    return {n: torch.cat([r[n] for r in results]) for n in results[0]}
+
+
+def fit(spec: Autoencoder, chosen: Batches, optimiser=None, **options):
+    x, y = data(spec)
+    chosen_optimiser = optimiser or Adam(1e-2)
+    loss = options.pop("loss", plain_loss(spec))
+    params = options.pop("params", start(spec))
+    rng = options.pop("rng", Streams.from_seed(0))
+    return loop.train(params, loss, x, y, chosen, chosen_optimiser, rng=rng, **options)
+
+
+@pytest.mark.parametrize("spec", [DENSE, CONV], ids=["dense", "conv"])
+def test_a_stack_of_ragged_clients_trains_like_a_loop_over_them(spec):
+    expected, (trained, _) = one_by_one(spec, plan(), 1e-2), fit(spec, plan())
+    for name in expected:
+        torch.testing.assert_close(trained[name], expected[name], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3])
+def test_chunks_do_not_change_the_result(chunk):
+    whole, cut = fit(DENSE, plan())[0], fit(DENSE, plan(), chunk=chunk)[0]
+    for name in whole:
+        torch.testing.assert_close(whole[name], cut[name])
+
+
+def test_threads_do_not_change_the_result():
+    loss = vae_loss_of(Autoencoder(6, 2, widths=(5,)))
+    spec, before = Autoencoder(6, 2, widths=(5,)), torch.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            results.append(fit(spec, plan(), loss=loss, params=start(spec), chunk=2)[0])
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(results[0][n], results[1][n]) for n in results[0])
+
+
+def test_a_client_without_steps_does_not_move_nor_does_its_optimiser():
+    moving = start(DENSE)
+    state = {n: s + 0.5 for n, s in optim.start(Adam(), moving).items()}
+    trained, after = fit(DENSE, plan(), Adam(1e-2), state=state)
+    assert all(torch.equal(trained[n][1], moving[n][1]) for n in moving)
+    assert all(torch.equal(after[n][1], state[n][1]) for n in state)
+    assert after["steps"].tolist() == [9.5, 0.5, 15.5, 3.5, 6.5]
+
+
+def test_kept_optimiser_state_continues_where_it_stopped():
+    both = plan(2)
+    x, y = data(DENSE)
+    only = torch.tensor([0])
+    longer = both.take(only)
+    half = len(longer.index) // 2
+    pieces = [
+        Batches(longer.index[s], longer.weight[s], torch.tensor([half]))
+        for s in (slice(0, half), slice(half, None))
+    ]
+    options = dict(rng=Streams.from_seed(0))
+    first = start(DENSE, 1)
+    whole, _ = loop.train(first, plain_loss(DENSE), x, y, longer, Adam(1e-2), **options)
+    params, state = first, optim.start(Adam(), first)
+    for piece in pieces:
+        params, state = loop.train(
+            params, plain_loss(DENSE), x, y, piece, Adam(1e-2), state, **options
+        )
+    for name in whole:
+        torch.testing.assert_close(params[name], whole[name])
+
+
+def test_only_the_named_half_moves():
+    trained, _ = fit(DENSE, plan(), only="encoder.")
+    for name, value in start(DENSE).items():
+        assert torch.equal(trained[name], value) == name.startswith("decoder.")
+
+
+def test_what_came_in_is_not_written_to():
+    params = {n: p.clone() for n, p in start(DENSE).items()}
+    before = {n: p.clone() for n, p in params.items()}
+    fit(DENSE, plan(), params=params)
+    assert all(torch.equal(params[n], before[n]) for n in params)
+
+
+def vae_loss_of(spec: Autoencoder):
+    def loss(params, batch):
+        return autoencoder.vae_loss(spec, params, batch.x, batch.y, batch.weight, noise=batch.noise)
+
+    return loss
+
+
+@pytest.mark.parametrize("optimiser", [Sgd(1e6), Sgd(1e30), Adam(1e20)])
+@pytest.mark.parametrize("max_norm", [None, 1.0])
+def test_training_stays_finite_at_absurd_rates(optimiser, max_norm):
+    spec = Autoencoder(6, 2, widths=(5,))
+    trained, _ = fit(
+        spec, plan(6), optimiser, loss=vae_loss_of(spec), params=start(spec), max_norm=max_norm
+    )
+    assert all(p.isfinite().all() for p in trained.values())
+
+
+def test_one_broken_client_does_not_touch_the_others():
+    spoiled = {n: p.clone() for n, p in start(DENSE).items()}
+    spoiled["decoder.0.weight"][2] = float("nan")
+    trained, _ = fit(DENSE, plan(), params=spoiled)
+    healthy, _ = fit(DENSE, plan())
+    for name in healthy:
+        others = torch.tensor([0, 1, 3, 4])
+        torch.testing.assert_close(trained[name][others], healthy[name][others])
+        assert torch.equal(trained[name][2].nan_to_num(7.0), spoiled[name][2].nan_to_num(7.0))
+
+
+def test_max_norm_caps_what_a_step_can_do():
+    once = batches.steps(ROWS, 1, 2, rng=np.random.default_rng(0))
+    trained, _ = fit(DENSE, once, Sgd(1.0), max_norm=1e-3)
+    moved = layers.flatten(DENSE.decoder, trained, "decoder.") - layers.flatten(
+        DENSE.decoder, start(DENSE), "decoder."
+    )
+    assert 0 < moved.norm(dim=1).max() <= 1e-3 * 1.0001
+
+
+def test_a_layer_used_twice_in_a_step_gets_both_gradients():
+    net = (layers.Dense(3, 3, "linear"),)
+    params = layers.stack(layers.init(net, rng=torch.Generator().manual_seed(0)), 2)
+    x = torch.rand(2, 3, generator=torch.Generator().manual_seed(1))
+
+    def loss(own, batch):
+        return layers.apply(net, own, layers.apply(net, own, batch.x)).square().sum((1, 2))
+
+    both = Batches(torch.tensor([[[0], [1]]]), torch.ones(1, 2, 1), torch.ones(2, dtype=torch.long))
+    trained, _ = loop.train(
+        params, loss, x, torch.zeros(2), both, Sgd(0.1), rng=Streams.from_seed(0)
+    )
+    leaf = {n: p.clone().requires_grad_() for n, p in params.items()}
+    total = layers.apply(net, leaf, layers.apply(net, leaf, x[:, None])).square().sum()
+    grads = dict(zip(leaf, torch.autograd.grad(total, list(leaf.values())), strict=True))
+    for name in params:
+        torch.testing.assert_close(trained[name], params[name] - 0.1 * grads[name])
+
+
+def test_convolutions_run_one_client_at_a_time():
+    assert loop.chunk_size(start(CONV)) == 1
+    assert loop.chunk_size(start(DENSE), limit=10**6) > 1
+    assert loop.chunk_size(start(DENSE), limit=1) == 1
