@@ -67,6 +67,15 @@ def test_examples_of_the_schema_page_are_valid(example: str) -> None:
     assert schema.Schema.parse(example).width > 0
 
 
+def test_architecture_page_names_every_module() -> None:
+    source = ROOT / "src" / "understudy"
+    packages = [p for p in source.iterdir() if (p / "__init__.py").exists()]
+    described = [p for p in packages if p.name != "cli"]  # said as a whole: a file per group
+    names = [f.stem for p in described for f in p.glob("*.py") if not f.stem.startswith("_")]
+    names += [p.name + "/" for p in packages]
+    assert [n for n in names if not re.search(rf"\b{n}", page("architecture.md"))] == []
+
+
 def test_exit_codes_page_has_every_error() -> None:
     found = [e for e in vars(errors).values() if inspect.isclass(e)]
     rows = [f"| {e.exit_code} | `{e.__name__}` |" for e in found]
