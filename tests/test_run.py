@@ -201,6 +201,36 @@ def test_only_the_same_study_can_be_resumed(tmp_path: Path) -> None:
     run(toy(), rows(4), out=out, resume=True)
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "\x00"])
+def test_a_damaged_note_of_the_run_stops_it_and_stays(tmp_path: Path, text: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(toy(), rows(4), out=tmp_path / "out", progress=press(1))
+    note = tmp_path / "out.partial" / "run.json"
+    note.write_text(text)
+    with pytest.raises(ReleaseError, match=r"run\.json"):
+        run(toy(), rows(4), out=tmp_path / "out", resume=True)
+    assert charged(tmp_path / "out.partial") == [0]
+
+
+def test_a_failed_resume_removes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "out.partial").mkdir()
+    (tmp_path / "out.partial" / "mine").touch()
+    with pytest.raises(DataError):
+        run(toy(), bad_rows(), out=tmp_path / "out", resume=True)
+    assert (tmp_path / "out.partial" / "mine").exists()
+
+
+def test_a_disk_that_is_full_from_the_start_is_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Path, *args: object, **kwargs: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(OutputError, match="No space"):
+        run(toy(), rows(4), out=tmp_path / "out")
+
+
 def test_a_plan_that_changed_under_an_interrupted_run_stops_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -388,6 +418,22 @@ def test_a_cap_below_the_study_joins_fewer_rounds_or_adds_noise(tmp_path: Path) 
         (tmp_path / f"{name}.ledger").unlink()
     run(hospital(tmp_path, a={"epsilon": 1.0}, privacy={"epsilon": 3.0}))
     assert spent(tmp_path, "a") <= 1.0 < 2.9 < spent(tmp_path, "b") <= 3.0
+
+
+def test_a_cap_on_steps_limits_the_rounds_since_steps_are_noised_as_planned(
+    tmp_path: Path,
+) -> None:
+    privacy = {"unit": "record", "epsilon": 1.0}
+    asked = hospital(tmp_path, recipe="toy-step", privacy=privacy)
+    full = run(asked).claims[0].epsilon
+    for name in "ab":
+        (tmp_path / f"{name}.ledger").unlink()
+    capped = hospital(tmp_path, recipe="toy-step", privacy=privacy, a={"epsilon": full * 0.9})
+    run(capped)
+    with Ledger(tmp_path / "a.ledger") as a, Ledger(tmp_path / "b.ledger") as b:
+        (own,), (other,) = a.spent(), b.spent()
+    assert own.noise == other.noise, "promised more noise than the step slot adds"
+    assert own.count < other.count
 
 
 @pytest.mark.parametrize("trust", ["central", "none"])

@@ -31,7 +31,7 @@ from understudy.federation.recipe import Recipe, State
 from understudy.federation.site import Sites
 from understudy.privacy.claim import claims, headline
 from understudy.privacy.ledger import Ledger, receipts_in
-from understudy.privacy.plan import PrivacyPlan, allowed_joins, claim_terms, solve
+from understudy.privacy.plan import PrivacyPlan, allowed_joins, claim_terms, slots, solve
 from understudy.recipes import build
 from understudy.recipes.central import CentralVAE
 from understudy.release.bundle import Release, refuse_existing
@@ -69,8 +69,10 @@ def run(
         journal = _Journal.open(folder, study, seed, resume)
         data = load_sites(study, sites, rng=journal.streams.child("data"))
         data = recipe.rows(data) if isinstance(recipe, CentralVAE) else data
-        with Ledger(folder / "ledger.jsonl") as ledger:
+        with ExitStack() as stack:
+            ledger = stack.enter_context(Ledger(folder / "ledger.jsonl"))
             runtime = InProcess(_sites(study, recipe, data, journal, folder), study.hash, wire=wire)
+            stack.callback(runtime.sites.memory.close)
             _open(ledger, study, recipe)
             _reserve(study, recipe.plan, journal.run, folder)
             engine = Engine(
@@ -83,7 +85,6 @@ def run(
                 progress or (lambda done, total: None),
             )
             state = engine.train()
-            runtime.sites.memory.close()
             release = _release(study, recipe, state, journal, ledger, rows)
         if out is not None:
             release.save(out)
@@ -146,19 +147,7 @@ class _Journal:
         path = folder / "run.json"
         starts = 0
         if resume and path.exists():
-            saved = json.loads(path.read_text())
-            if saved["study"] != study.hash:
-                raise StudyError(
-                    "the study that was interrupted",
-                    "another",
-                    "restore the study file, or start anew",
-                )
-            run, root, seed, starts = (
-                saved["run"],
-                saved["root"],
-                saved["seed"],
-                saved["starts"] + 1,
-            )
+            run, root, seed, starts = _resumed(path, study)
         else:
             run, root = os.urandom(16).hex(), Streams.from_seed(seed).root.hex()
         kept = {"run": run, "root": root, "seed": seed, "starts": starts, "study": study.hash}
@@ -172,6 +161,23 @@ class _Journal:
         return "simulation" if self.source.is_simulation else "os"
 
 
+def _resumed(path: Path, study: Study) -> tuple[str, str, int | None, int]:
+    """Run id, root, seed and number of earlier starts of the run in a private folder."""
+    try:
+        saved = json.loads(path.read_text())
+        found = saved["run"], saved["root"], saved["seed"], saved["starts"] + 1
+        same = saved["study"] == study.hash
+    except (ValueError, KeyError, TypeError) as error:
+        raise ReleaseError(
+            "a readable run.json", "a damaged one", "remove the folder; what it spent stays spent"
+        ) from error
+    if not same:
+        raise StudyError(
+            "the study that was interrupted", "another", "restore the study file, or start anew"
+        )
+    return found
+
+
 @contextmanager
 def _workplace(out: Path | None, resume: bool) -> Iterator[Path]:
     """The private folder of a run: kept if the run is cut short, gone when it is done."""
@@ -183,7 +189,7 @@ def _workplace(out: Path | None, resume: bool) -> Iterator[Path]:
     try:
         yield folder
     except BaseException:
-        if not _charged(folder):
+        if not resume and not _charged(folder):  # a folder that was there before stays
             shutil.rmtree(folder)
         raise
     shutil.rmtree(folder)
@@ -198,7 +204,14 @@ def _partial_folder(out: Path, resume: bool) -> Path:
         )
     if resume and not folder.exists():
         raise OutputError(f"an interrupted run at {folder.name}", "none", "leave out --resume")
-    folder.mkdir(mode=0o700, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, exist_ok=resume)
+    except OSError as error:
+        raise OutputError(
+            f"room to write {folder.name}",
+            str(error.strerror),
+            "free space, or choose another --out",
+        ) from error
     return folder
 
 
@@ -248,7 +261,8 @@ def _site_plan(study: Study, plan: PrivacyPlan, entry: SiteEntry) -> PrivacyPlan
     epsilon = headline(claims(plan, "os"))
     if epsilon <= entry.epsilon:
         return plan
-    if plan.trust == "local" and study.privacy.epsilon is not None:
+    own_noise = slots(plan.parts) == {"client"}  # steps are noised as the plan says
+    if own_noise and study.privacy.epsilon is not None:
         return solve(plan, entry.epsilon)
     joins = allowed_joins(plan, entry.epsilon) if plan.trust == "local" else 0
     if not joins:
