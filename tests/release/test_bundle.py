@@ -10,10 +10,14 @@ import pandas as pd
 import pytest
 import torch
 
+from contracts.toys import study
 from understudy.data.records import Records
+from understudy.data.schema import Schema
 from understudy.errors import OutputError, ReleaseError
 from understudy.release import bundle
 from understudy.release.bundle import Release
+from understudy.release.verify import verify
+from understudy.run import run
 
 FILES = {
     "release.json",
@@ -158,3 +162,20 @@ def test_a_large_sample_is_the_same_whatever_the_chunk_it_is_drawn_in(made: Rele
     found = made.sample(9000, seed=3)
     assert len(found) == 9000
     assert len(np.unique(found.frame["height"])) > 8000, "chunks repeat each other"
+
+
+def test_images_are_released_as_arrays(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    kind = Schema("image", "squares", 100, classes=("a", "b"), shape=(4, 4))
+    sites = [
+        Records(images=rng.integers(0, 256, (9, 4, 4)).astype(np.uint8), labels=np.arange(9) % 2)
+        for _ in range(2)
+    ]
+    asked = study("fedmoments", 2, schema=kind, privacy={"epsilon": 5.0})
+    run(asked, sites, out=tmp_path / "r.zip", rows=6)
+    release = verify(tmp_path / "r.zip").release
+    with zipfile.ZipFile(tmp_path / "r.zip") as archive:
+        assert "sample.npz" in archive.namelist() and "sample.parquet" not in archive.namelist()
+    found = release.sample(7, label="b", seed=0)
+    assert found.images is not None and found.images.shape == (7, 4, 4)
+    assert found.labels is not None and set(found.labels.tolist()) == {"b"}
