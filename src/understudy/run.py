@@ -150,7 +150,8 @@ class _Journal:
             run, root, seed, starts = _resumed(path, study)
         else:
             run, root = os.urandom(16).hex(), Streams.from_seed(seed).root.hex()
-        kept = {"run": run, "root": root, "seed": seed, "starts": starts, "study": study.hash}
+        names = {"study": study.hash, "inputs": study.inputs}
+        kept = {"run": run, "root": root, "seed": seed, "starts": starts, **names}
         write_atomic(path, json.dumps(kept).encode())
         streams = Streams(bytes.fromhex(root))
         seeded = NoiseSource.seeded(streams.child("noise", starts))
@@ -166,7 +167,7 @@ def _resumed(path: Path, study: Study) -> tuple[str, str, int | None, int]:
     try:
         saved = json.loads(path.read_text())
         found = saved["run"], saved["root"], saved["seed"], saved["starts"] + 1
-        same = saved["study"] == study.hash
+        same = (saved["study"], saved["inputs"]) == (study.hash, study.inputs)
     except (ValueError, KeyError, TypeError) as error:
         raise ReleaseError(
             "a readable run.json", "a damaged one", "remove the folder; what it spent stays spent"

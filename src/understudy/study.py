@@ -174,6 +174,14 @@ class Study:
         text = json.dumps(self.agreement(), sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()
 
+    @property
+    def inputs(self) -> str:
+        """Names where the rows come from and how they are cut: a resumed run must have the same."""
+        held = [asdict(entry) for entry in self.sites]
+        simulated = None if self.simulation is None else asdict(self.simulation)
+        text = json.dumps([held, simulated], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()
+
     def agreement(self) -> dict[str, Any]:
         """What all parties must have in common."""
         return {

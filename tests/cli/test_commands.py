@@ -213,3 +213,9 @@ def test_images_are_sampled_as_arrays(tmp_path: Path) -> None:
     with np.load(tmp_path / "x.npz") as held:
         assert held["images"].shape == (10, 8, 8)
     invoke("sample", tmp_path / "release", "-n", 10, "-o", tmp_path / "x.csv", code=9)
+
+
+def test_demo_never_writes_into_a_folder_with_content(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    assert "choose another" in invoke("demo", "--out", tmp_path, "--no-open", code=9)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

@@ -15,7 +15,7 @@ from understudy.cli.release import scores_table
 from understudy.cli.study import train
 from understudy.data.bundled import bundled, holdout
 from understudy.data.table import write
-from understudy.errors import StudyError
+from understudy.errors import OutputError, StudyError
 from understudy.evaluate import Scores, evaluate
 from understudy.release import Release, verify
 from understudy.rng import Streams
@@ -126,7 +126,9 @@ def _new_folder(out: Path | None) -> Path:
     while out is None and folder.exists():
         number += 1
         folder = Path(f"understudy-demo-{number}")
-    folder.mkdir(parents=True, exist_ok=out is not None and not any(out.glob("*")))
+    if folder.is_file() or (folder.exists() and any(folder.iterdir())):
+        raise OutputError("a new or empty folder", f"{folder} has content", "choose another --out")
+    folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 

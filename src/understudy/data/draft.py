@@ -134,7 +134,12 @@ def outwards(low: float, high: float) -> tuple[float, float]:
     down, up = (0.0 if low >= 0 > down else down), (0.0 if high <= 0 < up else up)
     if down == up:
         up = down + step
-    return round(down, -power), round(up, -power)
+    down, up = round(down, -power), round(up, -power)
+    if 0 != low <= down:  # the division above rounded past the value
+        down = round(down - step, -power)
+    if 0 != high >= up:
+        up = round(up + step, -power)
+    return down, up
 
 
 def _counts(cells: pd.Series) -> tuple[pd.Series, int]:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-
 from understudy.errors import PrivacyError
 from understudy.privacy.gaussian import analytic_noise
 

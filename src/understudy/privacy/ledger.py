@@ -136,10 +136,14 @@ class Ledger:
         ]
 
     def check(self, run: str, events: tuple[Event, ...], delta: float, cap: float) -> None:
-        """Refuse a run that does not fit under the cap together with all earlier ones."""
+        """Refuse a run that does not fit under the cap together with all earlier ones.
+
+        All are added up at the smallest δ any of them promised, whatever their unit.
+        """
         if self._reserved(run):
             return
         past = self.spent()
+        delta = min([delta, *(e["body"]["delta"] for e in self.entries if e["kind"] == "reserve")])
         total = cost([*past, *events], delta).epsilon
         if not total <= cap:
             before = cost(past, delta).epsilon if past else 0.0
