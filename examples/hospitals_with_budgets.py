@@ -29,7 +29,7 @@ SITE = """
 [[site]]
 name = "{name}"
 data = "{name}.csv"
-epsilon = 3.0             # this hospital's own cap, for all studies together
+epsilon = 2.5             # this hospital's own cap, for all studies together
 ledger = "{name}.jsonl"   # where it keeps count
 """
 
