@@ -8,7 +8,7 @@ is private, so both need ``trust = "none"`` and run in simulation only.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -33,6 +33,9 @@ class CentralOptions(FedVAEOptions):
 
     steps: int = setting(2000, "training steps")
     site: int = setting(-1, "only this site's rows (local-only baseline); -1: all sites pooled")
+    server: Literal["adam", "sgd"] = setting("sgd", "unused: there is one round")
+    server_rate: float = setting(1.0, "unused: there is one round")
+    momentum: float = setting(0.0, "unused: there is one round")
     average: float = setting(0.0, "unused: there is one round")
 
 

@@ -12,6 +12,7 @@ at doubled sensitivity; "secure aggregation + noise at the server" is trusted-se
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -35,6 +36,8 @@ from understudy.training.optim import Adam, Optimiser, Sgd
 
 __all__ = ["FedVAE", "FedVAEOptions"]
 
+_SQUARE_DECAY = 0.99  # of the server's Adam
+
 
 @dataclass(frozen=True)
 class FedVAEOptions:
@@ -44,13 +47,19 @@ class FedVAEOptions:
         "joint", "one conditional VAE, or one per class"
     )
     net: Literal["dense", "conv"] = setting("dense", "dense, or the thesis's convolutions")
-    latent: int = setting(8, "dimensions of the latent space")
+    latent: int = setting(16, "dimensions of the latent space")
     widths: tuple[int, ...] = setting((128,), "hidden layers of the encoder")
-    decoder_widths: tuple[int, ...] = setting((64,), "hidden layers of the shared decoder")
-    steps: int = setting(10, "local steps per round, the same at every site (if no epochs)")
+    decoder_widths: tuple[int, ...] = setting((128,), "hidden layers of the shared decoder")
+    cosines: int = setting(
+        12, "frequencies per side that the dense nets see of an image; 0: pixels"
+    )
+    steps: int = setting(6, "local steps per round, the same at every site (if no epochs)")
     beta: float = setting(1.0, "weight of the KL term")
-    momentum: float = setting(0.0, "server momentum on the noised mean")
+    server: Literal["adam", "sgd"] = setting("adam", "server optimiser on the noised mean")
+    server_rate: float = setting(0.016, "its rate at the start; falls along a cosine")
+    momentum: float = setting(0.9, "its momentum")
     average: float = setting(0.2, "share of the last rounds whose decoders are averaged")
+    sharpness: float = setting(2.0, "contrast of released images: the logits are multiplied by it")
 
 
 @dataclass(frozen=True)
@@ -71,7 +80,7 @@ class FedVAE:
         supports=frozenset({("site", "central"), ("site", "local")}),
         default=("site", "central"),
         options=FedVAEOptions,
-        rounds=300,
+        rounds=400,
         corrections="Cohorts are coin flips (fixed-size draws earn no amplification); local noise "
         "composes at doubled sensitivity without amplification.",
     )
@@ -81,7 +90,7 @@ class FedVAE:
         """The recipe of a study; K decoders are clipped to S/√K each and make one event."""
         own = options(FedVAEOptions, study.options)
         shape = decoder_shape(study.schema, own)
-        plan = make_plan(study, cls.info, {"decoder": shape}, bound=0.1, blocks=shape[0])
+        plan = make_plan(study, cls.info, {"decoder": shape}, bound=0.2, blocks=shape[0])
         return cls(study.schema, plan, own, study.training)
 
     @property
@@ -98,12 +107,8 @@ class FedVAE:
         """One public start for all classes; velocity and average of the server."""
         params = {n: p[None] for n, p in init(self.spec, rng=rng.torch("net")).items()}
         decoder = layers.flatten(self.spec.decoder, params, DECODER).repeat(self.members, 1)
-        return {
-            "decoder": decoder,
-            "velocity": torch.zeros_like(decoder),
-            "average": torch.zeros_like(decoder),
-            "round": torch.zeros(1),
-        }
+        zeros = {n: torch.zeros_like(decoder) for n in ("velocity", "square", "average")}
+        return {"decoder": decoder, **zeros, "round": torch.zeros(1)}
 
     def memory(self) -> State:
         """An encoder per VAE, from a public start."""
@@ -134,19 +139,37 @@ class FedVAE:
         return {"decoder": change.reshape(shape)}, {"encoder": kept.reshape(shape)}
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
-        """θ ← θ + noised mean (with momentum); remember the last rounds' average."""
-        velocity = self.options.momentum * state["velocity"] + total["decoder"]
-        decoder, done = state["decoder"] + velocity, state["round"] + 1
-        late = float(done) > self.plan.rounds * (1 - self.options.average)
-        average = state["average"] + (decoder if late else 0)
-        return {"decoder": decoder, "velocity": velocity, "average": average, "round": done}
+        """θ ← θ + optimiser(noised mean); remember the average of the last rounds."""
+        own, mean, done = self.options, total["decoder"], float(state["round"]) + 1
+        velocity = own.momentum * state["velocity"] + (1 - own.momentum) * mean
+        square = _SQUARE_DECAY * state["square"] + (1 - _SQUARE_DECAY) * mean.square()
+        move = velocity / (1 - own.momentum**done)
+        if own.server == "adam":
+            move = move / ((square / (1 - _SQUARE_DECAY**done)).sqrt() + 1e-6)
+        decoder = state["decoder"] + own.server_rate * _decay((done - 1) / self.plan.rounds) * move
+        average = state["average"] + (decoder if done > self._averaged_from else 0)
+        return {
+            "decoder": decoder,
+            "velocity": velocity,
+            "square": square,
+            "average": average,
+            "round": torch.tensor([done]),
+        }
+
+    @property
+    def _averaged_from(self) -> int:
+        return int(self.plan.rounds * (1 - self.options.average))
 
     def finish(self, state: State, *, rng: Streams) -> Generator:
         """The average of the last decoders: post-processing, so free."""
-        first = int(self.plan.rounds * (1 - self.options.average))
-        count = self.plan.rounds - first
+        count = self.plan.rounds - self._averaged_from
         decoder = state["average"] / count if count else state["decoder"]
-        config = {"net": self.spec.to_config(), "width": self.schema.width}
+        sharpness = self.options.sharpness if self.schema.kind == "image" else 1.0
+        config = {
+            "net": self.spec.to_config(),
+            "width": self.schema.width,
+            "sharpness": sharpness,
+        }
         classes = self.schema.n_classes
         balance = self.schema.balance or (1 / classes,) * classes
         return Generator("decoder", {"decoder": decoder}, config, tuple(balance))
@@ -160,7 +183,7 @@ class FedVAE:
         rows = batches.Rows.of(data)
         if self.options.classes == "separate":
             rows = batches.by_class(data, self.members)
-        size, draw = self.training.batch or 16, rng.numpy("batches")
+        size, draw = self.training.batch or 32, rng.numpy("batches")
         if self.training.epochs:
             return batches.epochs(rows, self.training.epochs, size, rng=draw)
         return batches.steps(rows, self.options.steps, size, rng=draw)
@@ -179,13 +202,22 @@ def decoder_shape(schema: Schema, own: FedVAEOptions) -> tuple[int, int]:
 
 
 def autoencoder(schema: Schema, own: FedVAEOptions) -> Autoencoder:
-    """The public nets for a schema."""
+    """The public nets for a schema: fewer shared parameters mean less noise in all."""
+    basis = schema.kind == "image" and own.net == "dense" and own.cosines > 0
+    sides = (*(min(own.cosines, side) for side in schema.shape[:2]), *schema.shape[2:])
     return Autoencoder(
         features=schema.width,
         latent=own.latent,
         labels=schema.n_classes if own.classes == "joint" else 0,
+        product=own.classes == "joint" and own.net == "dense",
         widths=own.widths,
         decoder_widths=own.decoder_widths,
         net=own.net,
         shape=schema.shape,
+        cosines=sides if basis else (),
     )
+
+
+def _decay(progress: float) -> float:
+    """From 1 to 0.05 along a cosine."""
+    return 0.05 + 0.475 * (1 + math.cos(math.pi * progress))

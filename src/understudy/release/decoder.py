@@ -20,14 +20,15 @@ def draw(
 ) -> Tensor:
     """Encoded rows ``[n, F]``; ``arrays["decoder"]`` is ``[members, P]``: one, or one per class."""
     spec = Autoencoder.from_config(config["net"])
+    sharpness = float(config["sharpness"])
     latent = torch.randn(len(labels), spec.latent, generator=rng.torch("latent"))
     params = layers.unflatten(spec.decoder, arrays["decoder"], DECODER)
     if len(arrays["decoder"]) == 1:
-        return torch.sigmoid(decode(spec, params, latent[None], labels[None])[0])
+        return torch.sigmoid(sharpness * decode(spec, params, latent[None], labels[None])[0])
     rows = torch.empty(len(labels), spec.features)
     for label in labels.unique().tolist():
         own = {name: value[label : label + 1] for name, value in params.items()}
         mine = labels == label
         logits = decode(spec, own, latent[mine][None], labels[mine][None])[0]
-        rows[mine] = torch.sigmoid(logits)
+        rows[mine] = torch.sigmoid(sharpness * logits)
     return rows
