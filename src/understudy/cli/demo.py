@@ -74,6 +74,12 @@ epsilon = 10.0
 [cohort]
 rate = 0.2            # secret coin flips, one per phone and round
 
+[recipe]              # few phones, much noise: share a small decoder
+latent = 4
+decoder_widths = [32]
+cosines = 6
+server_rate = 0.06
+
 [simulation]
 data = "train.npz"
 sites = 400
