@@ -129,7 +129,7 @@ def bad_rows() -> list:
         (lambda: (toy(privacy={"unit": "record"}), rows(4), {}), PrivacyError),
         (lambda: (toy(privacy={"trust": "distributed"}), rows(4), {}), PrivacyError),
         (unreachable, PrivacyError),
-        (lambda: (toy(privacy={"delta": 0.25}), rows(4), {}), PrivacyError),
+        (lambda: (toy(privacy={"delta": 0.25, "noise": 1.0}), rows(4), {}), PrivacyError),
         (lambda: (toy(), None, {}), UnderstudyError),
     ],
     ids=["recipe", "sites", "nan", "rows", "unit", "trust", "epsilon", "delta", "file"],

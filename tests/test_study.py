@@ -85,7 +85,7 @@ def test_a_recipes_own_options_are_checked_like_the_rest() -> None:
     assert options(Own, {}).width == 8 and options(Own, {"width": 3}).width == 3
     with pytest.raises(StudyError, match=r"unknown key recipe\.widht"):
         options(Own, {"widht": 3})
-    with pytest.raises(StudyError, match=r"recipe\.width as int"):
+    with pytest.raises(StudyError, match=r"recipe\.width as a whole number"):
         options(Own, {"width": 3.5})
 
 
@@ -257,3 +257,14 @@ def test_no_error_quotes_more_than_the_study_file() -> None:
         parse(privacy={"epsilon": "lots"})
     assert {"expected", "found", "do"} <= set(vars(refusal.value))
     assert "lots" in str(refusal.value)
+
+
+def test_a_typo_is_answered_with_the_nearest_key() -> None:
+    with pytest.raises(StudyError, match=r"did you mean epsilon\?"):
+        Study.parse({"privacy": {"epsilom": 1.0}})
+
+
+def test_a_wrong_choice_lists_the_right_ones() -> None:
+    tables = {"study": {"name": "a", "recipe": "b", "schema": "c"}, "privacy": {"unit": "patient"}}
+    with pytest.raises(StudyError, match="'record' or 'person' or 'site'"):
+        Study.parse(tables)

@@ -29,6 +29,7 @@ from understudy.federation.engine import Engine
 from understudy.federation.memory import SiteMemory
 from understudy.federation.recipe import Recipe, State
 from understudy.federation.site import Sites
+from understudy.privacy.account import Event
 from understudy.privacy.claim import claims, headline
 from understudy.privacy.ledger import Ledger, receipts_in
 from understudy.privacy.plan import PrivacyPlan, allowed_joins, claim_terms, slots, solve
@@ -284,13 +285,22 @@ def _reserve(study: Study, plan: PrivacyPlan, run: str, folder: Path) -> None:
             if entry.ledger:
                 ledger = stack.enter_context(Ledger(study.base / entry.ledger))
                 events = own.promise(factor=factor, amplified=amplified)
-                cap = float("inf") if entry.epsilon is None else entry.epsilon
-                ledger.check(run, events, plan.delta, cap)
+                _check_cap(ledger, entry, run, events, plan.delta)
                 todo.append((ledger, events))
         if todo:
             write_atomic(folder / _RESERVED, b"")  # from here on the run can be resumed
         for ledger, events in todo:
             ledger.reserve(run, events, plan.delta)
+
+
+def _check_cap(
+    ledger: Ledger, entry: SiteEntry, run: str, events: tuple[Event, ...], delta: float
+) -> None:
+    cap = float("inf") if entry.epsilon is None else entry.epsilon
+    try:
+        ledger.check(run, events, delta, cap)
+    except BudgetError as error:
+        raise BudgetError(f"{error.expected} (site {entry.name})", error.found, error.do) from error
 
 
 def _release(

@@ -7,6 +7,7 @@ offers stands in the recipe's own options and is checked when the recipe is buil
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import math
@@ -78,7 +79,9 @@ class Simulation:
 
     data: str = setting(MISSING, "path of the rows, or bundled:NAME")
     sites: int = setting(MISSING, "number of sites to cut the rows into")
-    split: str = setting("uniform", "uniform, kmeans, geometric, dirichlet, classes or column")
+    split: Literal["uniform", "kmeans", "geometric", "dirichlet", "classes", "column"] = setting(
+        "uniform", "uniform, kmeans, geometric, dirichlet, classes or column"
+    )
     options: dict[str, Any] = field(default_factory=dict, metadata={"help": "options of the split"})
 
 
@@ -222,14 +225,19 @@ def _mapping(data: object, where: str) -> None:
         )
 
 
+def _nearest(key: str, names: set[str]) -> str:
+    found = difflib.get_close_matches(key, names, 1)
+    return f" (did you mean {found[0]}?)" if found else ""
+
+
 def _known(data: Mapping[str, Any], names: set[str], where: str) -> None:
     _mapping(data, where)
     for key in data:
         if key not in names:
             raise StudyError(
-                f"{where or 'tables '}one of {', '.join(sorted(names))}",
+                f"one of {', '.join(sorted(where + name for name in names))}",
                 f"unknown key {where}{key}",
-                "check the spelling; unknown keys are never ignored",
+                f"check the spelling{_nearest(key, names)}; unknown keys are never ignored",
             )
 
 
@@ -265,9 +273,17 @@ def _typed(value: Any, hint: Any, where: str) -> Any:
             return value
         elif value == choice and type(value) is type(choice):
             return value
-    wanted = " or ".join(str(getattr(c, "__name__", c)) for c in choices if c is not type(None))
+    wanted = " or ".join(_name(choice) for choice in choices if choice is not type(None))
     raise StudyError(
         f"{where} as {wanted}", f"{type(value).__name__} {value!r}", "correct the value"
+    )
+
+
+def _name(choice: Any) -> str:
+    if get_origin(choice) is Literal:
+        return " or ".join(map(repr, get_args(choice)))
+    return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(
+        choice, repr(choice) if isinstance(choice, str) else "a list"
     )
 
 

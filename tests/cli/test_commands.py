@@ -219,3 +219,18 @@ def test_demo_never_writes_into_a_folder_with_content(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     assert "choose another" in invoke("demo", "--out", tmp_path, "--no-open", code=9)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_stranger_in_a_release_is_noticed(place: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in (place / "release").iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    (copy / "CLAIM.md").write_text("perfectly private")
+    assert "manifest" in invoke("verify", copy, code=8)
+
+
+def test_a_study_without_epsilon_or_noise_is_refused(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "schema.toml").write_text((place / "schema.toml").read_text())
+    (tmp_path / "study.toml").write_text(MOMENTS.replace("epsilon = 2.0", ""))
+    assert "epsilon" in invoke("plan", tmp_path / "study.toml", code=4)

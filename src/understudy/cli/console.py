@@ -20,7 +20,7 @@ from understudy.privacy.claim import Claim, round_up
 __all__ = ["JSON", "QUIET", "bar", "claims_panel", "plain_errors", "print_json"]
 
 JSON = typer.Option(False, "--json", help="Print JSON, for machines.")
-QUIET = typer.Option(False, "--quiet", "-q", help="No progress bar; only errors.")
+QUIET = typer.Option(False, "--quiet", "-q", help="No progress bar.")
 
 
 @contextmanager

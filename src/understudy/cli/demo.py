@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,8 +124,21 @@ def demo(
             print_json({"ok": True, "out": str(folder), "claims": said, "scores": scores.to_dict()})
             return
         _say(folder, release, scores)
-        if open_report and sys.stdout.isatty():
+        if open_report and _has_screen():
             typer.launch(str(folder / "report" / "report.html"))
+
+
+def _has_screen() -> bool:
+    shown = sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+    return sys.stdout.isatty() and shown
+
+
+def _command() -> str:
+    """How to call understudy from here: its environment may not be active."""
+    beside = Path(sys.executable).parent / "understudy"
+    if shutil.which("understudy") or not beside.exists():
+        return "understudy"
+    return shlex.quote(os.path.relpath(beside))
 
 
 def _new_folder(out: Path | None) -> Path:
@@ -162,7 +177,7 @@ def _play(scene: Scene, folder: Path, quiet: bool, seed: int | None) -> tuple[Re
 
 
 def _say(folder: Path, release: Release, scores: Scores) -> None:
-    console, place = Console(), shlex.quote(str(folder))
+    console, place, command = Console(), shlex.quote(str(folder)), _command()
     console.print(claims_panel(release.claims))
     console.print(scores_table(scores))
     console.print(f"[green]✓[/] release  {folder / 'release'}  (verified)", soft_wrap=True)
@@ -170,6 +185,6 @@ def _say(folder: Path, release: Release, scores: Scores) -> None:
         f"[green]✓[/] report   [bold]{folder / 'report' / 'report.html'}[/]", soft_wrap=True
     )
     console.print("\nNext:")
-    console.print(f"  understudy sample {place}/release -n 1000 -o rows.csv", soft_wrap=True)
-    console.print(f"  understudy plan {place}/study.toml        # change it, then:", soft_wrap=True)
-    console.print(f"  understudy run {place}/study.toml --out {place}/again", soft_wrap=True)
+    console.print(f"  {command} sample {place}/release -n 1000 -o synthetic.csv", soft_wrap=True)
+    console.print(f"  {command} plan {place}/study.toml        # change it, then:", soft_wrap=True)
+    console.print(f"  {command} run {place}/study.toml --out {place}/again", soft_wrap=True)

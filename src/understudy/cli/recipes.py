@@ -27,7 +27,7 @@ def recipes(
     with plain_errors(json):
         found = infos()
         if name is not None and name not in found:
-            raise StudyError(f"a recipe of {sorted(found)}", repr(name), "choose one of these")
+            raise StudyError(f"a recipe of {', '.join(found)}", repr(name), "choose one of these")
         chosen = found if name is None else {name: found[name]}
         if json:
             print_json([_as_json(info) for info in chosen.values()])
@@ -85,7 +85,7 @@ def _show_one(info: RecipeInfo) -> None:
     if info.corrections:
         console.print(f"[bold]note[/]      {info.corrections}")
     table = Table(
-        title="options, under [recipe] in study.toml", title_justify="left", header_style="dim"
+        title=r"options, under \[recipe] in study.toml", title_justify="left", header_style="dim"
     )
     for heading in ("key", "default", "meaning"):
         table.add_column(heading, overflow="fold")

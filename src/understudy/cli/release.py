@@ -81,8 +81,11 @@ def evaluate(
     release: Path = RELEASE,
     real: Path = typer.Option(..., help="Real rows to compare with; they stay here."),
     out: Path = typer.Option(..., "--out", "-o", help="Folder for report.html and scores.json."),
-    test: Path | None = typer.Option(None, help="Real rows to test on; 30 % of --real if absent."),
+    test: Path | None = typer.Option(
+        None, help="Real rows that no site held; 30 % of --real if absent."
+    ),
     seed: int = typer.Option(0, help="Seed of the students and pictures."),
+    force: bool = typer.Option(False, "--force", help="Overwrite an earlier report."),
     quiet: bool = QUIET,
     json: bool = JSON,
 ) -> None:
@@ -104,18 +107,21 @@ def evaluate(
                 test=test,
                 rng=Streams.from_seed(seed),
                 progress=lambda stage, done, total: tick(done, total, stage),
+                overwrite=force,
             )
         if json:
             print_json({"ok": True, "out": str(out), "scores": scores.to_dict()})
         else:
             console = Console()
             console.print(scores_table(scores))
+            for note in scores.notes:
+                console.print(f"[yellow]–[/] {note}")
             console.print(f"[green]✓[/] report in [bold]{out / 'report.html'}[/]", soft_wrap=True)
 
 
 def scores_table(scores: Scores) -> Table:
     """Students trained on synthetic rows beside the same trained on real rows."""
-    title = "students, tested on real rows they never saw (internal: reveals statistics)"
+    title = "students, tested on real rows (internal: reveals statistics of the real data)"
     table = Table(title=title, title_justify="left", header_style="dim")
     for heading in ("student", "score", "trained on synthetic", "trained on real"):
         table.add_column(heading)

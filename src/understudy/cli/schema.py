@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json as jsonlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,11 +11,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from understudy.cli.console import plain_errors
 from understudy.data.check import Finding
 from understudy.data.check import check as check_file
 from understudy.data.draft import draft as draft_file
 from understudy.data.schema import Schema
-from understudy.errors import DataError, OutputError, UnderstudyError
+from understudy.errors import DataError, OutputError
 
 __all__ = ["app"]
 
@@ -52,7 +51,7 @@ def draft(
 
       understudy schema draft scans/ -o schema.toml
     """
-    with _plain_errors(json):
+    with plain_errors(json):
         if output is not None and output.exists() and not force:
             raise OutputError("a new file", f"{output} exists", "choose another, or --force")
         text, warnings = draft_file(data, label, name=name)
@@ -87,7 +86,7 @@ def check(
 
       understudy schema check schema.toml patients.parquet --json
     """
-    with _plain_errors(json):
+    with plain_errors(json):
         findings = check_file(Schema.load(schema), data)
     fits = all(finding.level != "error" for finding in findings)
     if json:
@@ -110,20 +109,6 @@ def _show(findings: list[Finding], fits: bool) -> None:
         else "[red]The file does not fit: mend the lines marked ✗.[/]"
     )
     console.print("[dim]These counts describe private rows: keep them to yourself.[/]")
-
-
-@contextmanager
-def _plain_errors(json: bool) -> Iterator[None]:
-    """Turn an expected failure into a message and its exit code."""
-    try:
-        yield
-    except UnderstudyError as error:
-        if json:
-            parts = {"expected": error.expected, "found": error.found, "do": error.do}
-            print(jsonlib.dumps({"ok": False, "error": parts}))
-        else:
-            Console(stderr=True).print(f"[red]✗[/] {escape(str(error))}")
-        raise typer.Exit(error.exit_code) from None
 
 
 def _save(path: Path, text: str) -> None:

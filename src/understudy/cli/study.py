@@ -96,7 +96,7 @@ def _show(study: Study, recipe: Recipe, projected: list[dict[str, float]]) -> No
             f"{p.name}: norm ≤ {p.bound:.4g}, z = {p.noise:.4g} ({p.slot} slot)"
             for p in found.parts
         ),
-        "a site sends": f"{size / 1e6:.3g} MB in each of up to {found.participations} round(s)",
+        "a site sends": f"{size / 1e3:,.3g} kB in each of up to {found.participations} round(s)",
     }
     for name, value in rows.items():
         table.add_row(f"[bold]{name}", value)
@@ -165,8 +165,9 @@ def run(
 
 def train(study: Study, out: Path, quiet: bool, **options: Any) -> Release:
     """Run a study under a progress bar that shows rounds and ε so far."""
-    price = _price_so_far(build(study))
     with bar(f"training {study.name}", quiet) as tick, _between_rounds() as interrupted:
+        tick(0, 1, "solving for the noise, reading rows")
+        price = _price_so_far(build(study))
 
         def progress(done: int, total: int) -> None:
             tick(done, total, "" if quiet else price(done))
@@ -210,7 +211,7 @@ def _say_done(release: Release, out: Path) -> None:
     place = shlex.quote(str(out))
     console.print(f"[green]✓[/] release in [bold]{out}[/]", soft_wrap=True)
     console.print(f"  understudy verify {place}", soft_wrap=True)
-    console.print(f"  understudy sample {place} -n 1000 -o rows.csv", soft_wrap=True)
+    console.print(f"  understudy sample {place} -n 1000 -o synthetic.csv", soft_wrap=True)
     console.print(f"  understudy evaluate {place} --real YOUR_ROWS --out report", soft_wrap=True)
 
 

@@ -292,8 +292,9 @@ class Schema:
         try:
             return cls.parse(Path(path).read_text(encoding="utf-8-sig"))
         except (OSError, UnicodeDecodeError) as error:
+            reason = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error.strerror
             raise SchemaError(
-                "a readable schema file", f"{path}: {type(error).__name__}", "check the path"
+                "a readable schema file", f"{Path(path).name}: {reason}", "check the path"
             ) from None
 
     def to_toml(self) -> str:

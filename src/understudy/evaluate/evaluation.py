@@ -169,6 +169,11 @@ def _real_rows(
         given = encode(schema, _records(test, schema))
         train, tested = everything, Rows(given.x, given.y)
     notes = []
+    if test is None:
+        notes.append(
+            "No test rows were given: 30 % of the real rows serve. If the release was made from "
+            "them, its scores are a little optimistic."
+        )
     if max(len(train), len(tested)) > MOST:
         notes.append(f"At most {MOST:,} of each are used, drawn at random.")
     return _thin(train, rng, "train"), _thin(tested, rng, "test"), tuple(notes)
@@ -222,7 +227,9 @@ def _checked(out: Path, release: ReleaseLike, overwrite: bool) -> Path:
     if folder.exists() and not folder.is_dir():
         raise OutputError("a folder for the report", f"a file at {out}", "choose another name")
     if folder.is_dir() and any(folder.iterdir()) and not overwrite:
-        raise OutputError("a new or empty folder", f"files in {out}", "choose another or overwrite")
+        raise OutputError(
+            "a new or empty folder", f"files in {out}", "choose another, or overwrite it (--force)"
+        )
     return folder
 
 

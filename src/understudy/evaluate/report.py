@@ -138,7 +138,7 @@ def _lead(m: Material) -> str:
     by = f" by {maker}" if isinstance(maker, str) else ""
     return (
         f"{len(m.synthetic):,} synthetic {noun}, made{by}, beside {len(m.test):,} real {noun} "
-        f"that were held back to test them."
+        f"to test against."
     )
 
 

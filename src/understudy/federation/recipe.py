@@ -125,12 +125,16 @@ def make_plan(
     """The plan of a recipe whose parts share one bound and one multiplier.
 
     ``terms``: ``bound`` (of one row, or of a site's update; when the study gives no clip),
-    ``noise`` (when it gives neither ε nor z), ``blocks``, ``combine``, ``rounds``, ``sites``.
+    ``blocks``, ``combine``, ``rounds``, ``sites``.
     """
     unit, trust = _unit_and_trust(study, info)
     privacy = study.privacy
     bound = terms["bound"] if privacy.clip is None else privacy.clip
-    noise = 0.0 if trust == "none" else (privacy.noise or terms.get("noise", 1.0))
+    if trust != "none" and privacy.epsilon is None and privacy.noise is None:
+        raise StudyError(
+            "privacy.epsilon or privacy.noise", "neither", "add epsilon = 1.0 under [privacy], say"
+        )
+    noise = 0.0 if trust == "none" else (privacy.noise or 1.0)
     rows = study.schema.rows_per_person or 1 if unit == "person" else 1
     parts = tuple(
         Part(

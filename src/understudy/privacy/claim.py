@@ -13,7 +13,7 @@ from typing import Any
 
 from understudy.errors import PrivacyError
 from understudy.privacy.account import Cost, Event, cost, fixed_size_cost, rdp_epsilon
-from understudy.privacy.plan import PrivacyPlan, claim_terms, slots
+from understudy.privacy.plan import PrivacyPlan, claim_terms, default_delta, slots
 
 __all__ = ["Claim", "claims", "headline", "projection", "round_up", "spent_so_far"]
 
@@ -187,7 +187,7 @@ def projection(plan: PrivacyPlan, population: int) -> dict[str, float]:
     """What the same noise on the mean would cost with N′ sites. Planning only, never a claim.
 
     Central (FedVAE §4.4.2): σ_G = zS/(qN) stays; z′ = 1 and q′ = qN/(zN′). Local: each site's
-    noise is σ_G·√(q′N′), over the rounds it may join, at doubled sensitivity. δ = N′^−1.1.
+    noise is σ_G·√(q′N′), over the rounds it may join, at doubled sensitivity. δ as default for N′.
     """
     if plan.trust == "none" or population < 2:
         raise PrivacyError(
@@ -195,7 +195,7 @@ def projection(plan: PrivacyPlan, population: int) -> dict[str, float]:
             f"trust {plan.trust}, population {population}",
             "project a study that adds noise",
         )
-    z, delta = plan.parts[0].noise, population**-1.1
+    z, delta = plan.parts[0].noise, default_delta(population)
     rate = plan.cohort / (z * population)
     central = cost([Event((1.0,), min(rate, 1.0), plan.rounds)], delta).epsilon
     local_noise = math.sqrt(min(rate, 1.0) * population) * z / plan.cohort

@@ -27,6 +27,6 @@ def build(study: Study) -> Recipe:
     """The recipe a study asks for, with its plan solved and checked."""
     if study.recipe not in RECIPES:
         raise StudyError(
-            f"a recipe of {sorted(RECIPES)}", repr(study.recipe), "see understudy recipes"
+            f"a recipe of {', '.join(RECIPES)}", repr(study.recipe), "see understudy recipes"
         )
     return RECIPES[study.recipe].build(study)

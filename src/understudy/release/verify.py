@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ class Verdict:
 def verify(path: str | Path) -> Verdict:
     """Check a release folder or zip; raise `ReleaseError` at the first thing that is wrong."""
     files = read_files(Path(path))
+    _check_strangers(Path(path), set(files))
     release = Release.load(path)
     entries = list(read_entries(release.ledger))
     receipts = receipts_in(entries)
@@ -52,6 +54,19 @@ def verify(path: str | Path) -> Verdict:
             f"{len(release.claims)} claim(s) recomputed: ε agrees",
         ),
     )
+
+
+def _check_strangers(path: Path, known: set[str]) -> None:
+    """Nothing may lie in a release that its manifest does not cover."""
+    if path.is_dir():
+        found = {child.name for child in path.iterdir()}
+    else:
+        with zipfile.ZipFile(path) as archive:
+            found = set(archive.namelist())
+    if found - known:
+        raise ReleaseError(
+            "no files but those in the manifest", f"{len(found - known)} more", "remove them"
+        )
 
 
 def _check_opening(release: Release, entries: list[dict]) -> None:
