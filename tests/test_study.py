@@ -261,10 +261,9 @@ def test_no_error_quotes_more_than_the_study_file() -> None:
 
 def test_a_typo_is_answered_with_the_nearest_key() -> None:
     with pytest.raises(StudyError, match=r"did you mean epsilon\?"):
-        Study.parse({"privacy": {"epsilom": 1.0}})
+        parse(privacy={"epsilom": 1.0})
 
 
 def test_a_wrong_choice_lists_the_right_ones() -> None:
-    tables = {"study": {"name": "a", "recipe": "b", "schema": "c"}, "privacy": {"unit": "patient"}}
     with pytest.raises(StudyError, match="'record' or 'person' or 'site'"):
-        Study.parse(tables)
+        parse(privacy={"unit": "patient"})
