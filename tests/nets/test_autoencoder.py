@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 import torch
@@ -143,3 +144,71 @@ def test_an_unknown_description_is_refused():
 def test_encoder_and_decoder_have_separate_names():
     names = autoencoder.init(SPECS["joint"], rng=generator())
     assert {n.split(".")[0] + "." for n in names} == {ENCODER, DECODER}
+
+
+MIXED = Autoencoder(5, 2, widths=(6,), loss="gaussian", numeric=(0, 3))
+
+
+def test_a_gaussian_output_adds_one_spread_per_number():
+    assert layers.size(MIXED.decoder) - layers.size(Autoencoder(5, 2, widths=(6,)).decoder) == 14
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e3, 1e20, float("inf"), float("nan")])
+@pytest.mark.parametrize(
+    "spec", [MIXED, Autoencoder(5, 2, loss="gaussian", shape=(5,), cosines=(3,))]
+)
+def test_the_gaussian_loss_is_finite_whatever_the_parameters(spec, scale):
+    params = {n: p * scale for n, p in params_of(spec).items()}
+    assert loss_of(spec, params, torch.rand(2, 4, 5)).isfinite().all()
+
+
+def test_the_gaussian_loss_is_the_log_likelihood():
+    spec = Autoencoder(
+        2, 1, widths=(), decoder_widths=(), loss="gaussian", numeric=(0, 1), gain=1.0
+    )
+    out = torch.tensor([[[0.1, -0.2, 0.0, 1.0]]])
+    spread = 8 * torch.tanh(out[..., 2:] / 8) - 1
+    target = torch.distributions.Normal(out[..., :2], spread.exp())
+    x = torch.tensor([[[0.4, 0.7]]])
+    expected = -target.log_prob(x - 0.5).sum(-1) - math.log(2 * math.pi)
+    torch.testing.assert_close(autoencoder.reconstruction(spec, out, x), expected)
+
+
+@pytest.mark.parametrize("spec", [*SPECS.values(), MIXED])
+def test_samples_lie_in_the_unit_cube_and_repeat_with_their_generator(spec):
+    params, y = params_of(spec, 1), torch.zeros(1, 50, dtype=torch.long)
+    one, two = (autoencoder.sample(spec, params, y, rng=generator(3)) for _ in range(2))
+    assert one.shape == (1, 50, spec.features)
+    assert torch.equal(one, two)
+    assert one.min() >= 0
+    assert one.max() <= 1
+
+
+def test_gaussian_samples_have_the_spread_the_decoder_gives():
+    spec = Autoencoder(1, 1, widths=(), decoder_widths=(), loss="gaussian", numeric=(0,), gain=4.0)
+    params = {n: torch.zeros_like(p) for n, p in params_of(spec, 1).items()}
+    x = autoencoder.sample(spec, params, torch.zeros(1, 20_000, dtype=torch.long), rng=generator())
+    assert x.mean() == pytest.approx(0.5, abs=0.01)
+    assert x.std() == pytest.approx(math.exp(-1) / 4, rel=0.03)
+
+
+def test_sharper_samples_are_nearer_to_black_and_white():
+    spec, y = SPECS["separate"], torch.zeros(1, 20, dtype=torch.long)
+    soft, hard = (
+        autoencoder.sample(spec, params_of(spec, 1), y, sharpness=s, rng=generator())
+        for s in (1.0, 3.0)
+    )
+    assert ((hard - 0.5).abs() >= (soft - 0.5).abs()).all()
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"shape": (5,), "cosines": (6,)},
+        {"shape": (4,), "cosines": (2,)},
+        {"shape": (5,), "cosines": (2, 2)},
+    ],
+)
+def test_cosines_that_do_not_fit_the_grid_are_refused(terms):
+    with pytest.raises(StudyError, match="frequencies"):
+        Autoencoder(5, **terms)

@@ -1,5 +1,7 @@
 """Autoencoders for a stack of clients: VAE, conditional VAE and WAE.
 
+Images are fitted as probabilities (cross-entropy); numbers of a table or series as
+Gaussians whose spread the decoder gives too, so that samples vary as much as the rows did.
 FedVAE shares decoders and keeps encoders at home (fedvae thesis §4.4), so the two halves
 are separate nets with parameters under ``encoder.`` and ``decoder.``. A joint model feeds
 the decoder ``latent ‖ one-hot(label)``; separate models, one per class, are just more
@@ -25,7 +27,17 @@ from understudy.errors import ReleaseError, StudyError
 from understudy.nets import layers
 from understudy.nets.layers import Conv, ConvTranspose, Cosines, Dense, Net, Params, Reshape
 
-__all__ = ["DECODER", "ENCODER", "Autoencoder", "decode", "encode", "init", "mmd", "vae_loss"]
+__all__ = [
+    "DECODER",
+    "ENCODER",
+    "Autoencoder",
+    "decode",
+    "encode",
+    "init",
+    "mmd",
+    "sample",
+    "vae_loss",
+]
 
 ENCODER, DECODER = "encoder.", "decoder."
 LOGIT_LIMIT, MEAN_LIMIT, LOG_VARIANCE_LIMIT = 1e3, 1e3, 8.0
@@ -45,13 +57,21 @@ class Autoencoder:
     shape: tuple[int, ...] = ()  # (H, W) or (H, W, channels), for conv; any grid for cosines
     cosines: tuple[int, ...] = ()  # dense: frequencies kept per axis of ``shape``; (): no basis
     variational: bool = True
-    loss: Literal["bce", "mse"] = "bce"
+    loss: Literal["bce", "mse", "gaussian"] = "bce"
+    numeric: tuple[int, ...] = ()  # gaussian: which features are numbers (with cosines: all)
+    gain: float = 4.0  # gaussian: numbers are fitted as (x - 1/2)·gain
     activation: str = "relu"
 
     def __post_init__(self) -> None:
         if self.net == "conv" and (len(self.shape) < 2 or any(s % 4 for s in self.shape[:2])):
             found = f"shape {self.shape}"
             raise StudyError("images whose sides divide by 4", found, "choose net = 'dense'")
+        if self.net == "conv" and (self.cosines or self.loss == "gaussian"):
+            raise StudyError("dense nets for cosines or numbers", "conv", "choose net = 'dense'")
+        fits = len(self.cosines) == len(self.shape) and math.prod(self.shape) == self.features
+        if self.cosines and not (fits and all(map(int.__le__, self.cosines, self.shape))):
+            found = f"{self.cosines} of {self.shape}"
+            raise StudyError("at most as many frequencies as values per side", found, "lower them")
 
     @cached_property
     def encoder(self) -> Net:
@@ -69,15 +89,27 @@ class Autoencoder:
         """Width of ``latent ‖ one-hot(label)``, or of ``one-hot(label) ‖ latent⊗one-hot``."""
         return self.labels + self.latent * (self.labels if self.product else 1)
 
+    @property
+    def values(self) -> int:
+        """Numbers that describe a record: features, or coefficients of the cosines."""
+        return math.prod(self.cosines) if self.cosines else self.features
+
+    @cached_property
+    def gaussian(self) -> Tensor:
+        """Which of these are fitted by a Gaussian with a spread of its own."""
+        chosen = range(self.values) if self.cosines else self.numeric
+        return torch.tensor(list(chosen) if self.loss == "gaussian" else [], dtype=torch.long)
+
     def _dense_encoder(self, out: int) -> Net:
-        inputs = math.prod(self.cosines) if self.cosines else self.features
-        return _mlp((inputs + self.labels, *self.widths, out), self.activation)
+        return _mlp((self.values + self.labels, *self.widths, out), self.activation)
 
     def _dense_decoder(self) -> Net:
         hidden = self.widths[::-1] if self.decoder_widths is None else self.decoder_widths
-        last = math.prod(self.cosines) if self.cosines else self.features
+        last = self.values + len(self.gaussian)
         net = _mlp((self.decoder_inputs, *hidden, last), self.activation)
-        return (*net, Cosines(self.shape, self.cosines)) if self.cosines else net
+        if self.cosines and not len(self.gaussian):
+            return (*net, Cosines(self.shape, self.cosines))
+        return net
 
     def _conv_encoder(self, out: int) -> Net:
         height, width, channels = (*self.shape, 1)[:3]
@@ -143,8 +175,7 @@ def encode(
     spec: Autoencoder, params: Mapping[str, Tensor], x: Tensor, y: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Latent means and log-variances, ``[C, B, latent]`` each; a WAE's are all zero variance."""
-    if spec.cosines:
-        x = Cosines(spec.shape, spec.cosines, analyse=True)({}, x)
+    x = _centred(spec, x)
     if spec.labels and spec.net == "dense":
         x = torch.cat((x, functional.one_hot(y, spec.labels).to(x.dtype)), dim=-1)
     out = layers.apply(spec.encoder, params, x, ENCODER)
@@ -182,10 +213,65 @@ def vae_loss(
 
 
 def reconstruction(spec: Autoencoder, logits: Tensor, x: Tensor) -> Tensor:
-    """Per record ``[C, B]``: cross-entropy, or squared error of the squashed output."""
+    """Per record ``[C, B]``: cross-entropy, squared error, or minus the log-likelihood."""
     if spec.loss == "mse":
         return (torch.sigmoid(_finite(logits, LOGIT_LIMIT)) - x).square().sum(-1)
-    return _CrossEntropy.apply(logits, x)
+    if spec.loss == "bce":
+        return _CrossEntropy.apply(logits, x)
+    mean, spread = _gaussian_parts(spec, logits)
+    aim, chosen = _centred(spec, x), spec.gaussian
+    error = (aim[..., chosen] - mean) * torch.exp(-spread)
+    loss = (0.5 * error.square().clamp(max=1e6) + spread).sum(-1)
+    if len(chosen) == spec.values:
+        return loss
+    rest = _others(spec)
+    return loss + _CrossEntropy.apply(logits[..., rest], x[..., rest])
+
+
+def sample(
+    spec: Autoencoder,
+    params: Mapping[str, Tensor],
+    y: Tensor,
+    *,
+    sharpness: float = 1.0,
+    rng: torch.Generator,
+) -> Tensor:
+    """Records ``[C, B, features]`` in [0, 1] for labels ``[C, B]``, from the prior.
+
+    Numbers are drawn from their Gaussian; for the rest the probability is returned, with
+    the logits multiplied by ``sharpness``.
+    """
+    z = torch.randn(*y.shape, spec.latent, generator=rng)
+    out = decode(spec, params, z, y)
+    if spec.loss != "gaussian":
+        return torch.sigmoid(sharpness * out)
+    mean, spread = _gaussian_parts(spec, out)
+    drawn = mean + torch.exp(spread) * torch.randn(mean.shape, generator=rng)
+    values = torch.sigmoid(sharpness * out[..., : spec.values])
+    values[..., spec.gaussian] = drawn / spec.gain + (0.0 if spec.cosines else 0.5)
+    if spec.cosines:
+        values = Cosines(spec.shape, spec.cosines)({}, values) + 0.5
+    return values.clamp(0, 1)
+
+
+def _gaussian_parts(spec: Autoencoder, out: Tensor) -> tuple[Tensor, Tensor]:
+    """Means and log standard deviations of the numbers fitted by a Gaussian."""
+    mean = _finite(out[..., : spec.values][..., spec.gaussian], LOGIT_LIMIT)
+    return mean, _soft_bound(out[..., spec.values :]) - 1
+
+
+def _centred(spec: Autoencoder, x: Tensor) -> Tensor:
+    """A record as the encoder and a Gaussian see it: coefficients, numbers about zero."""
+    if spec.loss == "gaussian":
+        x = (x - 0.5) * spec.gain
+    return Cosines(spec.shape, spec.cosines, analyse=True)({}, x) if spec.cosines else x
+
+
+@cache
+def _others(spec: Autoencoder) -> Tensor:
+    mask = torch.ones(spec.values, dtype=torch.bool)
+    mask[spec.gaussian] = False
+    return mask.nonzero().flatten()
 
 
 class _CrossEntropy(torch.autograd.Function):

@@ -20,6 +20,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from understudy.data.encode import blocks
 from understudy.data.schema import Schema
 from understudy.data.shards import Shards
 from understudy.federation.recipe import RecipeInfo, State, Task, make_plan
@@ -50,8 +51,8 @@ class FedVAEOptions:
     latent: int = setting(16, "dimensions of the latent space")
     widths: tuple[int, ...] = setting((128,), "hidden layers of the encoder")
     decoder_widths: tuple[int, ...] = setting((128,), "hidden layers of the shared decoder")
-    cosines: int = setting(
-        12, "frequencies per side that the dense nets see of an image; 0: pixels"
+    cosines: int | None = setting(
+        None, "lowest frequencies that dense nets see: 12 per image side, 64 of a series; 0: all"
     )
     steps: int = setting(6, "local steps per round, the same at every site (if no epochs)")
     beta: float = setting(1.0, "weight of the KL term")
@@ -203,19 +204,38 @@ def decoder_shape(schema: Schema, own: FedVAEOptions) -> tuple[int, int]:
 
 def autoencoder(schema: Schema, own: FedVAEOptions) -> Autoencoder:
     """The public nets for a schema: fewer shared parameters mean less noise in all."""
-    basis = schema.kind == "image" and own.net == "dense" and own.cosines > 0
-    sides = (*(min(own.cosines, side) for side in schema.shape[:2]), *schema.shape[2:])
+    joint = own.classes == "joint"
     return Autoencoder(
         features=schema.width,
         latent=own.latent,
-        labels=schema.n_classes if own.classes == "joint" else 0,
-        product=own.classes == "joint" and own.net == "dense",
+        labels=schema.n_classes if joint else 0,
+        product=joint and own.net == "dense",
         widths=own.widths,
         decoder_widths=own.decoder_widths,
         net=own.net,
         shape=schema.shape,
-        cosines=sides if basis else (),
+        cosines=_frequencies(schema, own) if own.net == "dense" else (),
+        loss="bce" if schema.kind == "image" else "gaussian",
+        numeric=_numbers(schema),
     )
+
+
+def _frequencies(schema: Schema, own: FedVAEOptions) -> tuple[int, ...]:
+    """Kept per axis of an image or along a series; colours and channels are kept whole."""
+    sides = {"image": 2, "series": 1, "table": 0}[schema.kind]
+    kept = {"image": 12, "series": 64, "table": 0}[schema.kind]
+    kept = kept if own.cosines is None else own.cosines
+    if not (kept and sides):
+        return ()
+    return (*(min(kept, n) for n in schema.shape[:sides]), *schema.shape[sides:])
+
+
+def _numbers(schema: Schema) -> tuple[int, ...]:
+    """The features that hold a number rather than a probability."""
+    if schema.kind == "image":
+        return ()
+    wanted = ("numeric", "integer", "date", "series")
+    return tuple(i for b in blocks(schema) if b.kind in wanted for i in range(b.start, b.stop))
 
 
 def _decay(progress: float) -> float:

@@ -8,27 +8,40 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from understudy.errors import ReleaseError
 from understudy.nets import layers
-from understudy.nets.autoencoder import DECODER, Autoencoder, decode
+from understudy.nets.autoencoder import DECODER, Autoencoder, sample
 from understudy.rng import Streams
 
 __all__ = ["draw"]
 
 
+@torch.no_grad()
 def draw(
     arrays: Mapping[str, Tensor], config: Mapping[str, Any], labels: Tensor, *, rng: Streams
 ) -> Tensor:
     """Encoded rows ``[n, F]``; ``arrays["decoder"]`` is ``[members, P]``: one, or one per class."""
-    spec = Autoencoder.from_config(config["net"])
-    sharpness = float(config["sharpness"])
-    latent = torch.randn(len(labels), spec.latent, generator=rng.torch("latent"))
-    params = layers.unflatten(spec.decoder, arrays["decoder"], DECODER)
-    if len(arrays["decoder"]) == 1:
-        return torch.sigmoid(sharpness * decode(spec, params, latent[None], labels[None])[0])
+    spec, sharpness = Autoencoder.from_config(config["net"]), float(config["sharpness"])
+    params = _params(spec, arrays["decoder"])
     rows = torch.empty(len(labels), spec.features)
-    for label in labels.unique().tolist():
-        own = {name: value[label : label + 1] for name, value in params.items()}
-        mine = labels == label
-        logits = decode(spec, own, latent[mine][None], labels[mine][None])[0]
-        rows[mine] = torch.sigmoid(sharpness * logits)
+    for member, mine in _members(labels, len(arrays["decoder"])):
+        own = {name: value[member : member + 1] for name, value in params.items()}
+        source = rng.torch("latent", member)
+        rows[mine] = sample(spec, own, labels[mine][None], sharpness=sharpness, rng=source)[0]
     return rows
+
+
+def _members(labels: Tensor, members: int) -> list[tuple[int, Tensor]]:
+    """Which rows each decoder draws."""
+    if members == 1:
+        return [(0, torch.ones(len(labels), dtype=torch.bool))]
+    return [(label, labels == label) for label in labels.unique().tolist()]
+
+
+def _params(spec: Autoencoder, flat: Tensor) -> layers.Params:
+    expected = layers.size(spec.decoder)
+    if flat.ndim != 2 or flat.shape[1] != expected:
+        raise ReleaseError(
+            f"decoders of {expected} numbers", f"shape {tuple(flat.shape)}", "obtain it again"
+        )
+    return layers.unflatten(spec.decoder, flat, DECODER)
