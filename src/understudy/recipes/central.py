@@ -7,7 +7,7 @@ is private, so both need ``trust = "none"`` and run in simulation only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -70,6 +70,7 @@ class CentralVAE:
             )
         shape = decoder_shape(study.schema, own)
         plan = make_plan(study, cls.info, {"decoder": shape}, bound=1e9, sites=1, rounds=1)
+        plan = replace(plan, rate=None, joins=None)  # the one site always takes part
         return cls(study.schema, plan, FedVAE(study.schema, plan, own, study.training), own.site)
 
     def init(self, *, rng: Streams) -> State:
