@@ -1,43 +1,68 @@
 """fedmoments: one noisy sum of class moments, then Gaussian samples (systems §10).
 
-Each record x (low-frequency cosine coefficients of an image, or centred columns of a table,
-‖x‖ ≤ R) contributes φ = (a, b·x, c·svec(xxᵀ)) to its class's block. One sum, one Gaussian
-mechanism with sensitivity √(a² + b²R² + c²R⁴); counts, means and covariances are all noised.
-What the server does with the noisy sum is post-processing.
+Each record x (low-frequency cosine coefficients of an image or series, or centred columns of a
+table, ‖x‖ ≤ R enforced) adds φ = (a, b·x, c·svec(xxᵀ)) to its class's block. One sum, one
+Gaussian mechanism with sensitivity √(a² + b²R² + c²R⁴); counts, means and second moments are all
+noised. What the server does with the noisy sum is post-processing: `moments` removes noise,
+`copula` gives the columns of a table their own margins.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-import scipy.fft
 import torch
 from torch import Tensor
 
+from understudy.data.encode import blocks
 from understudy.data.schema import Schema
 from understudy.data.shards import Shards
+from understudy.errors import StudyError
 from understudy.federation.recipe import RecipeInfo, State, Task, Update, make_plan
 from understudy.federation.slots import Private
 from understudy.privacy.plan import PrivacyPlan
+from understudy.recipes.copula import latents
+from understudy.recipes.features import Space, space, svec, unsvec
+from understudy.recipes.moments import Gaussians, Moments, denoise
 from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Study, options, setting
 
 __all__ = ["FedMoments", "FedMomentsOptions"]
 
+_WIDEST = 600  # features: their second moments are 180,300 numbers per class
+
 
 @dataclass(frozen=True)
 class FedMomentsOptions:
     """``[recipe]`` of a fedmoments study."""
 
-    coefficients: int = setting(100, "cosine coefficients kept of an image")
+    coefficients: int = setting(150, "cosine coefficients kept of an image or series")
     radius: float = setting(1.0, "R: norm to which a record's (scaled) features are clipped")
     count_weight: float = setting(0.3, "a: weight of the count")
-    mean_weight: float = setting(1.0, "b: weight of the means")
+    mean_weight: float = setting(0.5, "b: weight of the means")
     square_weight: float = setting(1.0, "c: weight of the second moments")
+    spread: float = setting(
+        2.0, "variance of drawn images, relative to the estimate: wider teaches students better"
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("radius", "count_weight", "mean_weight", "square_weight", "spread"):
+            value = getattr(self, name)
+            if not (value > 0 and math.isfinite(value)):
+                raise StudyError(f"recipe.{name} above 0 and finite", f"{value}", "correct it")
+        if self.coefficients < 1:
+            raise StudyError("recipe.coefficients of at least 1", f"{self.coefficients}", "raise")
+
+    @property
+    def bound(self) -> float:
+        """‖φ‖ at most: what adding or removing one record moves the sum by."""
+        a, b, c, r = self.count_weight, self.mean_weight, self.square_weight, self.radius
+        return math.sqrt(a**2 + b**2 * r**2 + c**2 * r**4)
 
 
 @dataclass(frozen=True)
@@ -66,12 +91,17 @@ class FedMoments:
     def build(cls, study: Study) -> FedMoments:
         """One round, whatever the study says about rounds."""
         own = options(FedMomentsOptions, study.options)
-        d = len(basis(study.schema, own))
+        d = _features_of(study.schema, own)
         shape = (study.schema.n_classes, 1 + d + d * (d + 1) // 2)
-        a, b, c, r = own.count_weight, own.mean_weight, own.square_weight, own.radius
-        bound = math.sqrt(a**2 + b**2 * r**2 + c**2 * r**4)
-        plan = make_plan(study, cls.info, {"moments": shape}, bound=bound, combine="sum", rounds=1)
+        plan = make_plan(
+            study, cls.info, {"moments": shape}, bound=own.bound, combine="sum", rounds=1
+        )
         return cls(study.schema, plan, own)
+
+    @cached_property
+    def _space(self) -> Space:
+        """The public feature space."""
+        return space(self.schema, self.options.coefficients)
 
     def init(self, *, rng: Streams) -> State:
         """Nothing is shared before the sum."""
@@ -89,68 +119,83 @@ class FedMoments:
         self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
     ) -> tuple[Update, State]:
         """The site's sum of φ over its records, by class."""
-        return {"moments": private.sum("moments", data, self._features, lambda y: y)}, memory
+        return {"moments": private.sum("moments", data, self._phi, lambda y: y)}, memory
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
         """Keep the noisy sum."""
         return {"moments": total["moments"]}
 
     def finish(self, state: State, *, rng: Streams) -> Generator:
-        """Counts, means and covariances, denoised."""
-        own, matrix = self.options, basis(self.schema, self.options)
-        d = len(matrix)
-        sums = state["moments"].double().numpy()
-        count = np.maximum(sums[:, 0] / own.count_weight, 1.0)
-        mean = sums[:, 1 : 1 + d] / own.mean_weight / count[:, None]
-        std = self.plan.parts[0].noise * self.plan.parts[0].bound / own.square_weight
-        factors = []
-        for k, n in enumerate(count):
-            second = unsvec(sums[k, 1 + d :], d) / own.square_weight / n
-            values, vectors = np.linalg.eigh(second - np.outer(mean[k], mean[k]))
-            edge = std * math.sqrt(2 * d) / n
-            factors.append(vectors * np.sqrt(np.where(values > edge, values - edge / 2, 0.0)))
-        arrays = {
-            "mean": torch.from_numpy(mean).float(),
-            "factor": torch.from_numpy(np.stack(factors)).float(),
-            "basis": torch.from_numpy(matrix).float(),
-            "origin": torch.full((self.schema.width,), 0.5 if self.schema.kind == "table" else 0.0),
-        }
-        return Generator(
-            "gaussian", arrays, {"width": self.schema.width}, tuple(count / count.sum())
-        )
+        """Class Gaussians, denoised, and for tables made to fit the columns."""
+        found = denoise(self._moments(state["moments"].double().numpy()))
+        config: dict = {"width": self.schema.width}
+        if self.schema.kind == "table":
+            arrays, config = self._table(found, rng), {**config, **_hardened(self.schema)}
+        else:
+            values, vectors = np.linalg.eigh(found.covariance * self._spread)
+            factor = vectors * np.sqrt(np.maximum(values, 0))[:, None, :]
+            arrays = {"mean": found.mean, "factor": factor, "basis": self._space.back}
+            arrays["origin"] = self._space.origin
+        tensors = {name: torch.from_numpy(np.ascontiguousarray(v)) for name, v in arrays.items()}
+        balance = tuple(found.balance.tolist())
+        return Generator("gaussian", {k: v.float() for k, v in tensors.items()}, config, balance)
 
-    def _features(self, x: Tensor, y: Tensor) -> Tensor:
-        matrix = torch.from_numpy(basis(self.schema, self.options)).float()
-        origin = 0.5 if self.schema.kind == "table" else 0.0
-        z = (x - origin) @ torch.linalg.pinv(matrix)
-        z = z * (self.options.radius / z.norm(dim=1, keepdim=True).clamp(min=self.options.radius))
-        own = self.options
+    def _phi(self, x: Tensor, y: Tensor) -> Tensor:
+        """φ of each row: ``[n, 1 + d + d(d+1)/2]``, of norm at most ``bound``."""
+        own, place = self.options, self._space
+        z = (x - torch.from_numpy(place.origin).float()) @ torch.from_numpy(place.into).float()
+        z = z * (own.radius / z.norm(dim=1, keepdim=True).clamp(min=own.radius))
         ones = torch.full((len(z), 1), own.count_weight)
         return torch.cat((ones, own.mean_weight * z, own.square_weight * svec(z)), dim=1)
 
+    def _moments(self, sums: np.ndarray) -> Moments:
+        """The noisy sum taken apart, with the noise each piece carries."""
+        own, part, d = self.options, self.plan.parts[0], len(self._space.expected)
+        std = part.noise * part.bound
+        if self.plan.trust == "local":  # every site added its own
+            std *= math.sqrt(self.plan.cohort)
+        return Moments(
+            counts=sums[:, 0] / own.count_weight,
+            sums=sums[:, 1 : 1 + d] / own.mean_weight,
+            squares=unsvec(sums[:, 1 + d :], d) / own.square_weight,
+            count_std=std / own.count_weight,
+            sum_std=std / own.mean_weight,
+            square_std=std / own.square_weight,
+            expected=self._space.expected * own.radius**2,
+        )
 
-def svec(z: Tensor) -> Tensor:
-    """Upper triangle of zzᵀ, off-diagonals times √2, so that norms are kept."""
-    rows, columns = torch.triu_indices(z.shape[1], z.shape[1])
-    scale = torch.where(rows == columns, 1.0, math.sqrt(2))
-    return z[:, rows] * z[:, columns] * scale
+    @property
+    def _spread(self) -> float:
+        return self.options.spread if self.schema.kind == "image" else 1.0
+
+    def _table(self, found: Gaussians, rng: Streams) -> dict[str, np.ndarray]:
+        """Latent Gaussians of encoded columns; the basis is the identity."""
+        place, per_class = self._space, []
+        scale = np.diag(place.back)
+        for k, (mean, covariance) in enumerate(zip(found.mean, found.covariance, strict=True)):
+            columns = place.origin + mean * scale, covariance * np.outer(scale, scale)
+            draw = rng.numpy("margins", k)
+            per_class.append(latents(*columns, blocks(self.schema), rng=draw))
+        means, factors = (np.stack(arrays) for arrays in zip(*per_class, strict=True))
+        width = self.schema.width
+        return {"mean": means, "factor": factors, "basis": np.eye(width), "origin": np.zeros(width)}
 
 
-def unsvec(v: np.ndarray, d: int) -> np.ndarray:
-    """The symmetric matrix of a vector made by `svec`."""
-    rows, columns = np.triu_indices(d)
-    matrix = np.zeros((d, d))
-    matrix[rows, columns] = v / np.where(rows == columns, 1.0, math.sqrt(2))
-    return matrix + np.triu(matrix, 1).T
+def _features_of(schema: Schema, own: FedMomentsOptions) -> int:
+    d = schema.width if schema.kind == "table" else min(own.coefficients, schema.width)
+    if d > _WIDEST:
+        raise StudyError(
+            f"at most {_WIDEST} encoded features, since second moments grow with their square",
+            f"{d}",
+            "merge rare categories or drop columns; for images lower recipe.coefficients",
+        )
+    return d
 
 
-def basis(schema: Schema, own: FedMomentsOptions) -> np.ndarray:
-    """Rows that span the public feature space, scaled so that records have norm about 1."""
-    if schema.kind == "table":
-        return np.eye(schema.width) * math.sqrt(schema.width) / 2
-    height, width = schema.shape[0], schema.width // schema.shape[0]
-    vertical, horizontal = (scipy.fft.dct(np.eye(n), norm="ortho").T for n in (height, width))
-    order = sorted((i + j, i, j) for i in range(height) for j in range(width))
-    chosen = order[: min(own.coefficients, len(order))]
-    rows = [np.outer(vertical[i], horizontal[j]).ravel() for _, i, j in chosen]
-    return np.stack(rows) * math.sqrt(schema.width) / 3
+def _hardened(schema: Schema) -> dict[str, list]:
+    """Which features a drawn row must hold as zero or one."""
+    found = blocks(schema)
+    return {
+        "blocks": [[b.start, b.stop] for b in found if b.kind == "categorical"],
+        "flags": [b.start for b in found if b.kind in ("boolean", "missing")],
+    }

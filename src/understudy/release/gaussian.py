@@ -1,4 +1,9 @@
-"""The generator kind "gaussian": one Gaussian per class in a public feature space."""
+"""The generator kind "gaussian": one Gaussian per class in a public feature space.
+
+Arrays: ``mean`` [C, d], ``factor`` [C, d, r], ``basis`` [d, F] and ``origin`` [F]. In the config,
+``blocks`` lists one-hot stretches ``[start, stop]``, of which the largest entry becomes one, and
+``flags`` lists single zero-one features, cut at one half.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from understudy.errors import ReleaseError
 from understudy.rng import Streams
 
 __all__ = ["draw"]
@@ -16,11 +22,35 @@ __all__ = ["draw"]
 def draw(
     arrays: Mapping[str, Tensor], config: Mapping[str, Any], labels: Tensor, *, rng: Streams
 ) -> Tensor:
-    """Encoded rows: class mean + class factor · noise, mapped back by the public basis."""
+    """Encoded rows ``[n, F]`` in [0, 1] for class indices ``[n]``."""
+    _check(arrays, config)
     noise = torch.randn(len(labels), arrays["factor"].shape[2], generator=rng.torch("gaussian"))
-    mean, factor = arrays["mean"][labels], arrays["factor"]
-    rows = torch.empty_like(mean)
+    rows = arrays["mean"][labels]
     for label in labels.unique().tolist():
         mine = labels == label
-        rows[mine] = mean[mine] + noise[mine] @ factor[label].T
-    return rows @ arrays["basis"] + arrays["origin"]
+        rows[mine] += noise[mine] @ arrays["factor"][label].T
+    x = rows @ arrays["basis"] + arrays["origin"]
+    for start, stop in config.get("blocks", ()):
+        x[:, start:stop] = torch.eye(stop - start)[x[:, start:stop].argmax(1)]
+    flags = list(config.get("flags", ()))
+    x[:, flags] = (x[:, flags] > 0.5).to(x.dtype)
+    return x.clamp(0, 1)
+
+
+def _check(arrays: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
+    """Refuse arrays that do not fit together, as only an altered release has them."""
+    shapes = {name: tuple(value.shape) for name, value in arrays.items()}
+    try:
+        classes, d, rank = shapes["factor"]
+        wanted = {"mean": (classes, d), "basis": (d, config["width"]), "origin": (config["width"],)}
+        fits = shapes == {**wanted, "factor": (classes, d, rank)}
+        spans = [*config.get("blocks", ()), *((i, i + 1) for i in config.get("flags", ()))]
+        fits = fits and all(0 <= a < b <= config["width"] for a, b in spans)
+    except (KeyError, TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise ReleaseError(
+            "mean, factor, basis and origin of matching shapes, and blocks within the width",
+            "others",
+            "fetch the release again",
+        )
