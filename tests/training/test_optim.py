@@ -29,7 +29,7 @@ def test_a_stack_steps_like_torch(ours, theirs):
     stacked, twin = params(), [p.clone().requires_grad_() for p in params().values()]
     state, reference = optim.start(ours, stacked), theirs(twin)
     for step in range(5):
-        optim.advance(ours, stacked, gradient(step), state)
+        optim.stepper(ours, stacked, state)(gradient(step))
         for p, g in zip(twin, gradient(step), strict=True):
             p.grad = g
         reference.step()
@@ -44,12 +44,12 @@ def test_clients_with_different_histories_step_as_if_alone():
     for step in range(3):
         part = {n: p[late] for n, p in together.items()}
         own = {n: s[late] for n, s in state.items()}
-        optim.advance(ours, part, [g[late] for g in gradient(step)], own)
-    optim.advance(ours, together, gradient(7), state)
+        optim.stepper(ours, part, own)([g[late] for g in gradient(step)])
+    optim.stepper(ours, together, state)(gradient(7))
     assert state["steps"].tolist() == [4, 4, 1]
 
     alone = {n: p[2:] for n, p in params().items()}
-    optim.advance(ours, alone, [g[2:] for g in gradient(7)], optim.start(ours, alone))
+    optim.stepper(ours, alone, optim.start(ours, alone))([g[2:] for g in gradient(7)])
     for name in alone:
         torch.testing.assert_close(together[name][2:], alone[name])
 

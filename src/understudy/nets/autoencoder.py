@@ -304,20 +304,17 @@ class _Mmd(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, prior: Tensor, kappa: float) -> Tensor:
-        both = torch.cat((z, prior), dim=1)
+        size, both = z.shape[1], torch.cat((z, prior), dim=1)
         apart = both.unsqueeze(2) - both.unsqueeze(1)
         kernel = kappa / (kappa + apart.square().sum(-1))
-        ctx.save_for_backward(apart, kernel)
-        ctx.kappa = kappa
-        return (kernel * _mmd_weights(z.shape[1])).sum((1, 2))
+        weighted = kernel * _mmd_weights(size)
+        slope = (weighted * kernel)[:, :size].mul_(-4 / kappa)
+        ctx.save_for_backward((slope.unsqueeze(-1) * apart[:, :size]).sum(2))
+        return weighted.sum((1, 2))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        apart, kernel = ctx.saved_tensors
-        size = kernel.shape[1] // 2
-        slope = kernel[:, :size].square() * _mmd_weights(size)[:size] * (-4 / ctx.kappa)
-        slope *= grad.view(-1, 1, 1)
-        return torch.einsum("cij,cijl->cil", slope, apart[:, :size]), None, None
+        return ctx.saved_tensors[0] * grad.view(-1, 1, 1), None, None
 
 
 @cache

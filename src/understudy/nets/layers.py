@@ -64,44 +64,52 @@ class Layer(Protocol):
 Net = tuple[Layer, ...]
 
 
-class _Affine(torch.autograd.Function):
-    """Batched ``x·w + b`` (then relu) whose weight gradients land in buffers of the optimiser.
+class _Chain(torch.autograd.Function):
+    """Dense layers in a row, one node of the graph, gradients in the optimiser's own buffers.
 
-    Fresh gradient tensors of many clients are megabytes per step, and the page faults of
-    allocating them cost more than the product. A parameter with a ``scratch`` buffer (the
-    training loop sets it) is written there and reports no gradient of its own.
+    With many small clients a step is megabytes of weight gradients and little arithmetic:
+    page faults of fresh tensors and graph nodes would cost more than the products. So a
+    parameter with a ``scratch`` buffer (the training loop sets it) gets its gradient written
+    there and reports none of its own.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
-        out = torch.baddbmm(bias.unsqueeze(1), x, weight)
-        if relu:
-            out.relu_()
-        ctx.save_for_backward(x, out if relu else None)
-        ctx.leaves = weight, bias
-        return out
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        anchor: Tensor,  # any of the leaves: it tells the graph that there is something to learn
+        activations: tuple[str, ...],
+        leaves: tuple[tuple[Tensor, Tensor], ...],
+    ) -> Tensor:
+        kept = [x]
+        for activation, (weight, bias) in zip(activations, leaves, strict=True):
+            x = torch.baddbmm(bias.unsqueeze(1), x, weight)
+            kept.append(x.relu_() if activation == "relu" else x)
+        ctx.save_for_backward(*kept)
+        ctx.activations, ctx.leaves = activations, leaves
+        return x
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
-        (x, out), (weight, bias) = ctx.saved_tensors, ctx.leaves
-        if out is not None:
-            grad = torch.ops.aten.threshold_backward(grad, out, 0)
-        if weight.scratch_used:  # the layer was applied twice in one step
-            weight.scratch.baddbmm_(x.transpose(1, 2), grad)
-            bias.scratch.add_(grad.sum(1))
-        else:
-            torch.bmm(x.transpose(1, 2), grad, out=weight.scratch)
-            torch.sum(grad, 1, out=bias.scratch)
-        weight.scratch_used = bias.scratch_used = True
-        back = torch.bmm(grad, weight.transpose(1, 2)) if ctx.needs_input_grad[0] else None
-        return back, None, None, None
+        kept = ctx.saved_tensors
+        for i in reversed(range(len(ctx.leaves))):
+            weight, bias = ctx.leaves[i]
+            if ctx.activations[i] == "relu":
+                grad = torch.ops.aten.threshold_backward(grad, kept[i + 1], 0)
+            _write_gradient(weight, bias, kept[i], grad)
+            if i or ctx.needs_input_grad[0]:
+                grad = torch.bmm(grad, weight.transpose(1, 2))
+        return (grad if ctx.needs_input_grad[0] else None), None, None, None
 
 
-def affine(x: Tensor, weight: Tensor, bias: Tensor, activation: str = "linear") -> Tensor:
-    """``activation(x [C, B, F] · weight [C, F, G] + bias [C, G])``."""
-    if activation in ("linear", "relu") and hasattr(weight, "scratch"):
-        return _Affine.apply(x, weight, bias, activation == "relu")
-    return ACTIVATIONS[activation](torch.baddbmm(bias.unsqueeze(1), x, weight))
+def _write_gradient(weight: Any, bias: Any, x: Tensor, grad: Tensor) -> None:
+    if weight.scratch_used:  # the layer was applied twice in one step
+        weight.scratch.baddbmm_(x.transpose(1, 2), grad)
+        bias.scratch.add_(grad.sum(1))
+    else:
+        torch.bmm(x.transpose(1, 2), grad, out=weight.scratch)
+        torch.sum(grad, 1, out=bias.scratch)
+    weight.scratch_used = bias.scratch_used = True
 
 
 @dataclass(frozen=True)
@@ -119,7 +127,8 @@ class Dense:
 
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """``[C, B, inputs] → [C, B, outputs]``."""
-        return affine(x, params["weight"], params["bias"], self.activation)
+        out = torch.baddbmm(params["bias"].unsqueeze(1), x, params["weight"])
+        return ACTIVATIONS[self.activation](out)
 
 
 @dataclass(frozen=True)
@@ -251,10 +260,32 @@ def _glorot(shape: tuple[int, ...], rng: torch.Generator) -> Tensor:
 
 def apply(net: Net, params: Mapping[str, Tensor], x: Tensor, prefix: str = "") -> Tensor:
     """Run the net: ``[C, B, …] → [C, B, …]``."""
-    for i, layer in enumerate(net):
-        own = {name: params[f"{prefix}{i}.{name}"] for name in layer.shapes}
-        x = layer(own, x)
+    place = 0
+    while place < len(net):
+        chain = _chain(net, params, place, prefix)
+        if chain:
+            activations = tuple(net[place + k].activation for k in range(len(chain)))  # type: ignore[attr-defined]
+            x, place = _Chain.apply(x, chain[0][0], activations, chain), place + len(chain)
+        else:
+            own = {name: params[f"{prefix}{place}.{name}"] for name in net[place].shapes}
+            x, place = net[place](own, x), place + 1
     return x
+
+
+def _chain(
+    net: Net, params: Mapping[str, Tensor], place: int, prefix: str
+) -> tuple[tuple[Tensor, Tensor], ...]:
+    """Weights and biases of the dense layers from ``place`` on that are being trained."""
+    found = []
+    for i in range(place, len(net)):
+        layer = net[i]
+        if not (isinstance(layer, Dense) and layer.activation in ("linear", "relu")):
+            break
+        weight, bias = params[f"{prefix}{i}.weight"], params[f"{prefix}{i}.bias"]
+        if not hasattr(weight, "scratch"):
+            break
+        found.append((weight, bias))
+    return tuple(found)
 
 
 def stack(params: Mapping[str, Tensor], clients: int) -> Params:

@@ -158,14 +158,15 @@ def _run_chunk(
         if step == 0 or count < active[step - 1]:
             fixed = {n: p[:count] for n, p in params.items()}
             leaves = {n: _leaf(fixed[n], scratch[n][:count]) for n in run.moving}
-            now = {n: s[:count] for n, s in state.items()}
+            owned = {n: fixed[n] for n in run.moving}  # the leaves' storage, outside the graph
+            move = optim.stepper(run.optimiser, owned, {n: s[:count] for n, s in state.items()})
         index = batches.index[step, :count]
         weight = batches.weight[step, :count]
         batch = Batch(run.x[index], run.y[index], weight, members[:count], step, noise)
         grads = _gradients(run.loss({**fixed, **leaves}, batch).sum(), leaves)
         if run.max_norm is not None:
             _cap(grads, run.max_norm)
-        optim.advance(run.optimiser, leaves, grads, now)
+        move(grads)
 
 
 def _leaf(param: Tensor, scratch: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["Adam", "Optimiser", "Sgd", "advance", "start"]
+__all__ = ["Adam", "Optimiser", "Sgd", "Step", "start", "stepper"]
 
 STEPS = "steps"
 
@@ -37,6 +37,7 @@ class Sgd:
 
 
 Optimiser = Adam | Sgd
+Step = Callable[[Sequence[Tensor]], None]
 
 
 def start(
@@ -58,54 +59,52 @@ def slots(optimiser: Optimiser) -> tuple[str, ...]:
     return ("velocity",) if optimiser.momentum else ()
 
 
-def advance(
-    optimiser: Optimiser,
-    params: Mapping[str, Tensor],
-    grads: Sequence[Tensor],
-    state: Mapping[str, Tensor],
-) -> None:
-    """One step in place, for every client in these tensors."""
-    with torch.no_grad():
-        if isinstance(optimiser, Adam):
-            _adam(optimiser, params, grads, state)
-        else:
-            _sgd(optimiser, params, grads, state)
+def stepper(
+    optimiser: Optimiser, params: Mapping[str, Tensor], state: Mapping[str, Tensor]
+) -> Step:
+    """A step in place for every client in these tensors, given gradients in their order.
+
+    The clients take all their steps together, so what depends on their histories is
+    prepared once.
+    """
+    values = list(params.values())
+    held = [[state[f"{slot}.{n}"] for n in params] for slot in slots(optimiser)]
+    if isinstance(optimiser, Adam):
+        return _adam(optimiser, values, held, state[STEPS])
+    return _sgd(optimiser, values, held, state[STEPS])
 
 
-def _adam(
-    optimiser: Adam,
-    params: Mapping[str, Tensor],
-    grads: Sequence[Tensor],
-    state: Mapping[str, Tensor],
-) -> None:
-    steps = state[STEPS].add_(1)
-    means, squares = ([state[f"{slot}.{n}"] for n in params] for slot in slots(optimiser))
-    values, slopes, counts = list(params.values()), list(grads), [steps[0]] * len(params)
-    if not bool((steps == steps[0]).all()):  # bias correction differs: one row per client
-        values, slopes, means, squares = map(_rows, (values, slopes, means, squares))
-        counts = [*steps.unbind()] * len(params)
-    # The kernel behind torch.optim.Adam(fused=True), without its bookkeeping per call.
-    torch._fused_adam_(
-        values, slopes, means, squares, [], counts,
-        lr=optimiser.rate, beta1=optimiser.beta1, beta2=optimiser.beta2, eps=optimiser.eps,
-        weight_decay=0.0, amsgrad=False, maximize=False,
-    )  # fmt: skip
+def _adam(optimiser: Adam, values: list[Tensor], held: list[list[Tensor]], steps: Tensor) -> Step:
+    together = bool((steps == steps[0]).all()) if len(steps) else True
+    counts = [steps[0]] * len(values) if together else [*steps.unbind()] * len(values)
+    # Where histories differ so does the bias correction: the kernel then gets one row per client.
+    values, means, squares = (t if together else _rows(t) for t in (values, *held))
+
+    def step(grads: Sequence[Tensor]) -> None:
+        steps.add_(1)
+        slopes = list(grads) if together else _rows(grads)
+        # The kernel behind torch.optim.Adam(fused=True), without its bookkeeping per call.
+        torch._fused_adam_(
+            values, slopes, means, squares, [], counts,
+            lr=optimiser.rate, beta1=optimiser.beta1, beta2=optimiser.beta2, eps=optimiser.eps,
+            weight_decay=0.0, amsgrad=False, maximize=False,
+        )  # fmt: skip
+
+    return step
 
 
-def _rows(tensors: list[Tensor]) -> list[Tensor]:
+def _rows(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [row for tensor in tensors for row in tensor.unbind()]
 
 
-def _sgd(
-    optimiser: Sgd,
-    params: Mapping[str, Tensor],
-    grads: Sequence[Tensor],
-    state: Mapping[str, Tensor],
-) -> None:
-    moves = list(grads)
-    if optimiser.momentum:
-        moves = [state[f"velocity.{n}"] for n in params]
-        torch._foreach_mul_(moves, optimiser.momentum)
-        torch._foreach_add_(moves, list(grads))
-    torch._foreach_add_(list(params.values()), moves, alpha=-optimiser.rate)
-    state[STEPS].add_(1)
+def _sgd(optimiser: Sgd, values: list[Tensor], held: list[list[Tensor]], steps: Tensor) -> Step:
+    def step(grads: Sequence[Tensor]) -> None:
+        moves = list(grads)
+        if held:
+            moves = held[0]
+            torch._foreach_mul_(moves, optimiser.momentum)
+            torch._foreach_add_(moves, list(grads))
+        torch._foreach_add_(values, moves, alpha=-optimiser.rate)
+        steps.add_(1)
+
+    return step
