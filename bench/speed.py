@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -103,7 +101,7 @@ def _wae(threads: int, quick: bool) -> dict[str, float]:
 def _wae_cohort(cohort: int, times: int) -> tuple[list[float], float]:
     work = _wae_work(cohort)
     sample = min(cohort, 25)  # the loop's time per client does not depend on how many
-    ours = _timed(lambda: _stacked(*work), cohort)
+    ours = _timed(lambda: _stacked(*work), cohort, again=500 // cohort)  # turns of equal length
     theirs = _timed(lambda: _one_by_one(*work, sample), sample)
     return _take_turns(ours, theirs, times)
 
@@ -276,11 +274,12 @@ def _conv_one_by_one(
 Timed = Callable[[], tuple[float, Tensor]]
 
 
-def _timed(work: Callable[[], Tensor], clients: int) -> Timed:
+def _timed(work: Callable[[], Tensor], clients: int, again: int = 1) -> Timed:
     def once() -> tuple[float, Tensor]:
         begun = time.perf_counter()
-        result = work()
-        return clients / (time.perf_counter() - begun), result
+        for _ in range(again):
+            result = work()
+        return clients * again / (time.perf_counter() - begun), result
 
     return once
 
@@ -343,9 +342,15 @@ def _peak_memory(sites: int) -> float:
         total = aggregate(recipe.plan, replies, 0, source=source)
         recipe.step(state, total, rng=rng)
         memory.close()
-    scale = 1024 if sys.platform != "darwin" else 1024**2
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale
-    return peak if math.isfinite(peak) else 0.0
+    return _high_water()
+
+
+def _high_water() -> float:
+    """Peak resident MB of this process. (``ru_maxrss`` would start at the parent's size.)"""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    raise SystemExit("this system does not say how much memory a process has used")
 
 
 if __name__ == "__main__":
