@@ -57,7 +57,8 @@ class NoiseSource:
     """Gaussian noise and secret coin flips.
 
     The system source keys a fresh ChaCha20 stream with 256 bits of operating-system
-    entropy for every call, so a forked process cannot repeat its parent's noise.
+    entropy for every call, so a forked process cannot repeat its parent's noise. The key
+    is fresh, so the block counter and the nonce start at zero.
     """
 
     def __init__(self, *, _generator: np.random.Generator | None = None) -> None:
@@ -83,7 +84,7 @@ class NoiseSource:
         if self._generator is not None:
             words = self._generator.integers(0, 2**64, n, dtype=np.uint64)
         else:
-            cipher = Cipher(algorithms.ChaCha20(os.urandom(32), os.urandom(16)), mode=None)
+            cipher = Cipher(algorithms.ChaCha20(os.urandom(32), bytes(16)), mode=None)
             words = np.frombuffer(cipher.encryptor().update(bytes(8 * n)), np.uint64)
         # 52 bits: with 53 the half would be rounded away at the top, to exactly 1.
         return ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52

@@ -226,6 +226,10 @@ def _open(ledger: Ledger, study: Study, recipe: Recipe) -> None:
     """The first entry binds the ledger to the study and its plan; a resumed run must match it."""
     body = {"study": study.hash, "schema": study.schema.hash, "plan": recipe.plan.to_dict()}
     if not ledger.entries:
+        if _charged(ledger.path.parent):
+            raise ReleaseError(
+                "the ledger of the interrupted run", "none", "restore it; what it held stays spent"
+            )
         ledger.append("open", body)
     elif ledger.entries[0]["body"] != json.loads(json.dumps(body)):
         raise ReleaseError(
@@ -285,20 +289,25 @@ def _reserve(study: Study, plan: PrivacyPlan, run: str, folder: Path) -> None:
             if entry.ledger:
                 ledger = stack.enter_context(Ledger(study.base / entry.ledger))
                 events = own.promise(factor=factor, amplified=amplified)
-                _check_cap(ledger, entry, run, events, plan.delta)
+                _check_cap(ledger, entry, run, events, plan)
                 todo.append((ledger, events))
         if todo:
             write_atomic(folder / _RESERVED, b"")  # from here on the run can be resumed
         for ledger, events in todo:
-            ledger.reserve(run, events, plan.delta)
+            ledger.reserve(run, events, plan.delta, _protected(plan))
+
+
+def _protected(plan: PrivacyPlan) -> str:
+    """Unit and relation: a site's ledger adds up only what is protected alike."""
+    return f"{plan.unit}, {claims(plan, 'os')[0].relation}"
 
 
 def _check_cap(
-    ledger: Ledger, entry: SiteEntry, run: str, events: tuple[Event, ...], delta: float
+    ledger: Ledger, entry: SiteEntry, run: str, events: tuple[Event, ...], plan: PrivacyPlan
 ) -> None:
     cap = float("inf") if entry.epsilon is None else entry.epsilon
     try:
-        ledger.check(run, events, delta, cap)
+        ledger.check(run, events, plan.delta, cap, _protected(plan))
     except BudgetError as error:
         raise BudgetError(f"{error.expected} (site {entry.name})", error.found, error.do) from error
 

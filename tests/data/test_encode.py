@@ -260,3 +260,12 @@ def test_series_are_clamped_per_channel_and_come_back() -> None:
 def test_what_no_generator_should_give_is_refused(x: np.ndarray, y: list[int]) -> None:
     with pytest.raises(DataError):
         decode(MIXED, x, np.array(y))
+
+
+@pytest.mark.parametrize("extra", [0.5, "other", None])
+def test_a_row_is_read_alike_whatever_the_other_rows_hold(extra: object) -> None:
+    column = Column("c", "categorical", categories=("0", "1", "other"), other="other", missing=True)
+    schema = Schema("table", "t", 10, (column,))
+    few = encode(schema, from_frame(pd.DataFrame({"c": [0.0, 1.0, 0.0]}), schema))
+    more = encode(schema, from_frame(pd.DataFrame({"c": [0.0, 1.0, 0.0, extra]}), schema))
+    assert np.array_equal(more.x[:3], few.x)

@@ -51,10 +51,10 @@ def test_a_site_that_noises_itself_is_claimed_at_doubled_sensitivity_first() -> 
     found = claims(plan("local", noise=1.0, rounds=100), "os")
     assert [claim.relation for claim in found] == [
         "replace one",
-        "a site's rows or none (empty-site)",
+        "its rows or none",
     ]
     assert headline(found) == pytest.approx(284, abs=0.5)
-    assert by_relation(found)["a site's rows or none (empty-site)"] == pytest.approx(91.8, abs=0.1)
+    assert by_relation(found)["its rows or none"] == pytest.approx(91.8, abs=0.1)
 
 
 @pytest.mark.parametrize("unit", ["record", "person"])
@@ -70,7 +70,7 @@ def test_records_noised_at_their_site_are_added_or_removed(unit: str) -> None:
 )
 def test_the_unit_brings_its_caveat(unit: str, said: str | None) -> None:
     caveats = " ".join(claims(plan(unit=unit), "os")[0].caveats)
-    assert ("rows" in caveats) == (said is not None)
+    assert ("protected less" in caveats or "at one site" in caveats) == (said is not None)
     assert said is None or said in caveats
     assert f"any one {unit}" in claims(plan(unit=unit), "os")[0].words
 
@@ -145,3 +145,14 @@ def test_fixed_cohorts_are_priced_above_coin_flips() -> None:
     p = plan(noise=1.0, rounds=100, rate=0.1)
     assert fixed_size_warning(p, 10).epsilon == pytest.approx(83.9, abs=0.1)
     assert fixed_size_warning(replace(p, rate=None), 10).epsilon > headline(claims(p, "os"))
+
+
+def test_a_site_that_is_asked_is_protected_in_what_it_holds_not_in_taking_part() -> None:
+    first, second = claims(plan("local", "site"), "os")
+    assert "what any one site holds" in first.words
+    assert "whether any one site holds rows at all" in second.words
+
+
+def test_noise_too_small_for_a_number_is_no_protection() -> None:
+    found = claims(plan("local", "site").with_noise(1e-200), "os")
+    assert not found[0].private and "no protection" in found[0].words

@@ -222,36 +222,43 @@ PRICE = cost(RUN, 1e-5).epsilon
 def test_a_site_spends_a_whole_run_once_per_run_id(tmp_path: Path) -> None:
     with Ledger(tmp_path / "site") as ledger:
         for _ in range(2):
-            ledger.check("run", RUN, 1e-5, PRICE * 1.01)
-            ledger.reserve("run", RUN, 1e-5)
+            ledger.check("run", RUN, 1e-5, PRICE * 1.01, "record")
+            ledger.reserve("run", RUN, 1e-5, "record")
         assert ledger.spent() == list(RUN)
     with Ledger(tmp_path / "site") as ledger:
-        ledger.check("run", RUN, 1e-5, PRICE * 1.01)  # resumed: it is reserved already
+        ledger.check("run", RUN, 1e-5, PRICE * 1.01, "record")  # resumed: it is reserved already
 
 
 def test_a_cap_holds_across_runs_and_restarts(tmp_path: Path) -> None:
     cap = cost([*RUN, *RUN], 1e-5).epsilon * 1.001
     for name in ("one", "two"):
         with Ledger(tmp_path / "site") as ledger:
-            ledger.check(name, RUN, 1e-5, cap)
-            ledger.reserve(name, RUN, 1e-5)
+            ledger.check(name, RUN, 1e-5, cap, "record")
+            ledger.reserve(name, RUN, 1e-5, "record")
     before = (tmp_path / "site").read_bytes()
     with Ledger(tmp_path / "site") as ledger, pytest.raises(BudgetError, match="spent already"):
-        ledger.check("three", RUN, 1e-5, cap)
+        ledger.check("three", RUN, 1e-5, cap, "record")
     assert (tmp_path / "site").read_bytes() == before, "a refusal spends nothing"
 
 
 @pytest.mark.parametrize("cap", [0.0, -1.0, float("nan")])
 def test_a_cap_that_allows_nothing_allows_nothing(tmp_path: Path, cap: float) -> None:
     with Ledger(tmp_path / "site") as ledger, pytest.raises(BudgetError):
-        ledger.check("run", RUN, 1e-5, cap)
+        ledger.check("run", RUN, 1e-5, cap, "record")
 
 
 def test_a_run_without_noise_fits_no_cap(tmp_path: Path) -> None:
     open_run = (Event((0.0,), None, 1),)
     with Ledger(tmp_path / "site") as ledger:
         with pytest.raises(BudgetError):
-            ledger.check("run", open_run, 1e-5, 1e9)
-        ledger.reserve("run", open_run, 1e-5)
+            ledger.check("run", open_run, 1e-5, 1e9, "record")
+        ledger.reserve("run", open_run, 1e-5, "record")
         with pytest.raises(BudgetError):
-            ledger.check("next", RUN, 1e-5, 1e9)
+            ledger.check("next", RUN, 1e-5, 1e9, "record")
+
+
+def test_what_is_protected_otherwise_is_not_added_up(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "site.jsonl") as ledger:
+        ledger.reserve("one", RUN, 1e-5, "record")
+        with pytest.raises(BudgetError, match="a ledger for site"):
+            ledger.check("two", RUN, 1e-5, 1e9, "site")

@@ -247,3 +247,10 @@ def test_a_cap_allows_as_many_joins_as_fit_under_it() -> None:
     assert spent(joins) <= 12.0 < spent(joins + 1)
     assert allowed_joins(p, 1e-3) == 0
     assert allowed_joins(p, 1e6) == 20
+
+
+@pytest.mark.parametrize("unit", ["record", "person"])
+def test_a_sites_coin_hides_no_single_row(unit: str) -> None:
+    # Given a site's other rows, the pair is (1-q)N(0)+qN(b) against (1-q)N(0)+qN(b+r): not Poisson.
+    with pytest.raises(PrivacyError, match="cohort rate"):
+        plan(unit=unit, rate=0.1)

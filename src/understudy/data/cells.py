@@ -105,14 +105,18 @@ def bounds(column: Column) -> tuple[float, float]:
     return float(column.low), float(column.high)  # type: ignore[arg-type]
 
 
+_WHOLE = r"^([+-]?\d+)\.0+$"  # 3.0 is the category "3", whatever the rest of the column holds
+
+
 def texts(cells: pd.Series) -> pd.Series:
     """Cells as a CSV file would hold them, without surrounding blanks; missing stays missing."""
+    plain = cells.astype("string").str.strip()
     if types.is_float_dtype(cells.dtype):
-        values = cells.to_numpy(np.float64, na_value=np.nan)
-        known = values[~np.isnan(values)]
-        if np.all((known == np.rint(known)) & (np.abs(known) < 2**53)):
-            cells = cells.astype("Int64")
-    return cells.astype("string").str.strip()
+        return plain.str.replace(_WHOLE, r"\1", regex=True)
+    if types.is_object_dtype(cells.dtype):  # cell by cell: a row is read alike beside any other
+        numbers = cells.map(lambda cell: isinstance(cell, float)).astype(bool)
+        return plain.mask(numbers, plain.str.replace(_WHOLE, r"\1", regex=True))
+    return plain
 
 
 def _is_public(column: Column, cells: pd.Series) -> bool:

@@ -103,6 +103,12 @@ class Engine:
                 f"{charged} charged round(s), {done} done",
                 "restore the ledger; it was cut or replaced, so this run cannot be released",
             )
+        if saved is None and charged >= self.recipe.plan.rounds:
+            raise ReleaseError(
+                "a round that was completed",
+                "none: every planned round was charged and cut short",
+                "start anew elsewhere; what this run charged stays spent",
+            )
         self._count_void(range(done, charged))
         return max(done, charged), state
 

@@ -89,7 +89,7 @@ def _check_bound(spec: Part, bounded: Bounded, plan: PrivacyPlan) -> None:
 def _bounded(spec: Part, value: Tensor | Bounded, plan: PrivacyPlan) -> Bounded:
     if isinstance(value, Bounded):
         _check_bound(spec, value, plan)
-        return value
+        return value if plan.unit != "site" else clip(value.value, spec.bound, spec.blocks)
     if plan.unit != "site" and plan.trust != "none":
         raise PrivacyError(
             f"part {spec.name!r} bounded per {plan.unit}",

@@ -18,10 +18,13 @@ from understudy.privacy.plan import PrivacyPlan, claim_terms, default_delta, slo
 __all__ = ["Claim", "claims", "headline", "projection", "round_up", "spent_so_far"]
 
 EXCLUDED = (
-    "the schema: columns, bounds, categories, classes and declared sizes are public input",
+    "the schema: columns, bounds, categories, classes, their declared balance and sizes are public",
+    "that a site's rows were accepted or refused when they were read",
     "choices made while tuning this study on the same data",
     "scores computed against real rows (kept out of the release, internal)",
 )
+EMPTY_SITE = "its rows or none"
+_IN_PROCESS = "all sites ran in one process: whoever ran it held all rows"
 _FLOAT = "noise is floating-point Gaussian: attacks on low-order bits are not covered"
 _SIMULATION = "simulation: the noise can be repeated by whoever knows the seed; not for real data"
 
@@ -69,9 +72,18 @@ class Claim:
             " With an ε this large the guarantee is nominal." if (self.epsilon or 0) > 20 else ""
         )
         return (
-            f"Against {self.adversary}, whether any one {self.unit} took part ({self.relation}) "
+            f"Against {self.adversary}, {self._secret} ({self.relation}) "
             f"is protected with ε = {round_up(self.epsilon or 0)} at δ = {self.delta:.2g}.{verdict}"
         )
+
+    @property
+    def _secret(self) -> str:
+        """What is protected, by relation: a server that asks a site knows that it took part."""
+        if self.relation == "replace one":
+            return f"what any one {self.unit} holds"
+        if self.relation == EMPTY_SITE:
+            return "whether any one site holds rows at all"
+        return f"whether any one {self.unit} took part"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form, with the sentence."""
@@ -94,7 +106,13 @@ def _claim(
 ) -> Claim:
     events = plan.promise(**terms)
     price = cost(events, plan.delta)
-    caveats = (_FLOAT,) + ((_SIMULATION,) if source == "simulation" else ()) + _unit_caveat(plan)
+    if not math.isfinite(price.epsilon):
+        return _nothing(plan, source, adversary, "the noise is too small to promise anything")
+    caveats = (
+        (_IN_PROCESS, _FLOAT)
+        + ((_SIMULATION,) if source == "simulation" else ())
+        + _unit_caveat(plan)
+    )
     return Claim(
         adversary=adversary,
         unit=plan.unit,
@@ -170,7 +188,7 @@ def _local(plan: PrivacyPlan, source: str) -> tuple[Claim, ...]:
     if plan.unit == "site":
         return (
             _claim(plan, source, who, "replace one", trust, **double),
-            _claim(plan, source, who, "a site's rows or none (empty-site)", trust, **single),
+            _claim(plan, source, who, EMPTY_SITE, trust, **single),
         )
     return (
         _claim(plan, source, who, "add or remove one", trust, **single),

@@ -135,13 +135,21 @@ class Ledger:
             Event(tuple(e["noise"]), e["rate"], e["count"]) for b in bodies for e in b["events"]
         ]
 
-    def check(self, run: str, events: tuple[Event, ...], delta: float, cap: float) -> None:
+    def check(
+        self, run: str, events: tuple[Event, ...], delta: float, cap: float, unit: str
+    ) -> None:
         """Refuse a run that does not fit under the cap together with all earlier ones.
 
-        All are added up at the smallest δ any of them promised, whatever their unit.
+        All are added up at the smallest δ any of them promised. Runs that protect another unit
+        or relation cannot be added to these, so they are refused.
         """
         if self._reserved(run):
             return
+        kept = {e["body"]["unit"] for e in self.entries if e["kind"] == "reserve"} - {unit}
+        if kept:
+            raise BudgetError(
+                f"a ledger for {unit}", f"one for {sorted(kept)[0]}", "keep a ledger for each unit"
+            )
         past = self.spent()
         delta = min([delta, *(e["body"]["delta"] for e in self.entries if e["kind"] == "reserve")])
         total = cost([*past, *events], delta).epsilon
@@ -153,11 +161,11 @@ class Ledger:
                 "ask for a smaller ε, or let the data owner raise the cap",
             )
 
-    def reserve(self, run: str, events: tuple[Event, ...], delta: float) -> None:
+    def reserve(self, run: str, events: tuple[Event, ...], delta: float, unit: str) -> None:
         """Spend a whole run's promise at a site, once per run id. `check` it first."""
         if not self._reserved(run):
-            body = {"run": run, "delta": delta, "events": [asdict(e) for e in events]}
-            self.append("reserve", body)
+            kept = [asdict(event) for event in events]
+            self.append("reserve", {"run": run, "unit": unit, "delta": delta, "events": kept})
 
     def close(self) -> None:
         """Release the lock."""

@@ -220,6 +220,13 @@ def _check_counts(plan: PrivacyPlan) -> None:
         )
     if plan.rate is not None and not 0 < plan.rate <= 1:
         raise PrivacyError("a cohort rate in (0, 1]", f"{plan.rate}", "set cohort.rate, e.g. 0.1")
+    sampled = plan.rate is not None and plan.trust != "none"
+    if sampled and plan.unit != "site" and slots(plan.parts) != {"step"}:
+        raise PrivacyError(
+            f"every site in every round where one {plan.unit} is protected",
+            "a cohort rate",
+            "leave cohort.rate out: all rows of a site share its coin, so it hides no single row",
+        )
     if plan.trust not in get_args(Trust) or plan.unit not in get_args(Unit):
         raise PrivacyError("a known unit and trust", f"{plan.unit}, {plan.trust}", "see `recipes`")
 

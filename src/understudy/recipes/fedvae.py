@@ -109,7 +109,7 @@ class FedVAE:
         params = {n: p[None] for n, p in init(self.spec, rng=rng.torch("net")).items()}
         decoder = layers.flatten(self.spec.decoder, params, DECODER).repeat(self.members, 1)
         zeros = {n: torch.zeros_like(decoder) for n in ("velocity", "square", "average")}
-        return {"decoder": decoder, **zeros, "round": torch.zeros(1)}
+        return {"decoder": decoder, **zeros, "round": torch.zeros(1), "averaged": torch.zeros(1)}
 
     def memory(self) -> State:
         """An encoder per VAE, from a public start."""
@@ -148,22 +148,19 @@ class FedVAE:
         if own.server == "adam":
             move = move / ((square / (1 - _SQUARE_DECAY**done)).sqrt() + 1e-6)
         decoder = state["decoder"] + own.server_rate * _decay((done - 1) / self.plan.rounds) * move
-        average = state["average"] + (decoder if done > self._averaged_from else 0)
+        late = done > self.plan.rounds * (1 - self.options.average)
         return {
             "decoder": decoder,
             "velocity": velocity,
             "square": square,
-            "average": average,
+            "average": state["average"] + decoder * late,
+            "averaged": state["averaged"] + late,
             "round": torch.tensor([done]),
         }
 
-    @property
-    def _averaged_from(self) -> int:
-        return int(self.plan.rounds * (1 - self.options.average))
-
     def finish(self, state: State, *, rng: Streams) -> Generator:
         """The average of the last decoders: post-processing, so free."""
-        count = self.plan.rounds - self._averaged_from
+        count = float(state["averaged"])
         decoder = state["average"] / count if count else state["decoder"]
         sharpness = self.options.sharpness if self.schema.kind == "image" else 1.0
         config = {
