@@ -131,13 +131,13 @@ def test_a_reply_that_says_noised_but_has_no_receipt_of_it_is_left_out() -> None
 
 
 def test_a_sum_over_records_is_not_judged_by_its_norm() -> None:
-    p = plan(unit="record")
+    p = plan(unit="record", rate=None, sites=5)
     assert torch.allclose(total(p, reply(p, 100 * GOOD)), 100 * MEAN, atol=1e-3)
 
 
 def test_sums_are_formed_in_double() -> None:
     part = Part("a", (1,), "server", 1.0, 1e-12, combine="sum")
-    p = plan(unit="record", parts=(part,))
+    p = plan(unit="record", rate=None, parts=(part,))
     big, small = torch.tensor([[2.0**30]]).double(), torch.tensor([[1.0]]).double()
     found = aggregate(
         p, [reply(p, big), *[reply(p, small)] * 3, reply(p, -big)], 0, source=source()

@@ -13,7 +13,7 @@ def plan(kind=ToySum, **tables):
 
 
 def test_the_study_decides_and_the_recipe_fills_in() -> None:
-    default = plan()
+    default = plan(privacy={"noise": 1.0})
     assert (default.unit, default.trust, default.rounds) == ("record", "central", 2)
     assert {p.slot for p in default.parts} == {"server"}
     assert default.units == 400 and default.delta == 1e-5
@@ -33,7 +33,7 @@ def test_epsilon_is_solved_for_by_trust() -> None:
 
 
 def test_a_person_counts_with_all_its_rows() -> None:
-    found = plan(privacy={"unit": "person", "clip": 0.5})
+    found = plan(privacy={"unit": "person", "clip": 0.5, "noise": 1.0})
     assert {(p.bound, p.rows) for p in found.parts} == {(1.0, 2)}
 
 
@@ -61,7 +61,7 @@ def test_what_a_recipe_does_not_support_is_refused(kind, unit: str, trust: str) 
 @pytest.mark.parametrize("delta", [0.0025, 0.1])
 def test_a_delta_of_one_in_n_is_refused(delta: float) -> None:
     with pytest.raises(PrivacyError, match="1/N"):
-        plan(privacy={"delta": delta})
+        plan(privacy={"delta": delta, "noise": 1.0})
 
 
 def test_data_of_another_kind_is_refused() -> None:

@@ -220,8 +220,7 @@ def _check_counts(plan: PrivacyPlan) -> None:
         )
     if plan.rate is not None and not 0 < plan.rate <= 1:
         raise PrivacyError("a cohort rate in (0, 1]", f"{plan.rate}", "set cohort.rate, e.g. 0.1")
-    sampled = plan.rate is not None and plan.trust != "none"
-    if sampled and plan.unit != "site" and slots(plan.parts) != {"step"}:
+    if plan.rate is not None and plan.trust == "central" and plan.unit != "site":
         raise PrivacyError(
             f"every site in every round where one {plan.unit} is protected",
             "a cohort rate",

@@ -82,9 +82,13 @@ def _cosines(schema: Schema, coefficients: int) -> Space:
 
 def svec(z: Tensor) -> Tensor:
     """Upper triangle of zzᵀ, off-diagonals times √2, so that norms are kept."""
-    rows, columns = torch.triu_indices(z.shape[1], z.shape[1])
-    scale = torch.where(rows == columns, 1.0, math.sqrt(2))
-    return z[:, rows] * z[:, columns] * scale
+    n, d = z.shape
+    flat, wide, at = z.new_empty(n, d * (d + 1) // 2), z * math.sqrt(2), 0
+    for i in range(d):  # row by row: several times as fast as gathering pairs
+        torch.mul(z[:, i : i + 1], wide[:, i:], out=flat[:, at : at + d - i])
+        flat[:, at] = z[:, i] ** 2
+        at += d - i
+    return flat
 
 
 def unsvec(v: np.ndarray, d: int) -> np.ndarray:

@@ -141,11 +141,15 @@ class FedMoments:
         return Generator("gaussian", {k: v.float() for k, v in tensors.items()}, config, balance)
 
     def _phi(self, x: Tensor, y: Tensor) -> Tensor:
-        """φ of each row: ``[n, 1 + d + d(d+1)/2]``, of norm at most ``bound``."""
+        """φ of each row: ``[n, 1 + d + d(d+1)/2]``, of norm at most ``bound``.
+
+        In double: a product's rounding depends on how many rows it is taken of, so in single
+        precision one record would move the φ of others by more than the clip's slack allows.
+        """
         own, place = self.options, self._space
-        z = (x - torch.from_numpy(place.origin).float()) @ torch.from_numpy(place.into).float()
+        z = (x.double() - torch.from_numpy(place.origin)) @ torch.from_numpy(place.into)
         z = z * (own.radius / z.norm(dim=1, keepdim=True).clamp(min=own.radius))
-        ones = torch.full((len(z), 1), own.count_weight)
+        ones = z.new_full((len(z), 1), own.count_weight)
         return torch.cat((ones, own.mean_weight * z, own.square_weight * svec(z)), dim=1)
 
     def _moments(self, sums: np.ndarray) -> Moments:
