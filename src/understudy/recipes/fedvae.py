@@ -27,6 +27,7 @@ from understudy.federation.recipe import RecipeInfo, State, Task, make_plan
 from understudy.federation.slots import Private
 from understudy.nets import layers
 from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder, init, vae_loss
+from understudy.privacy.clip import clip
 from understudy.privacy.plan import PrivacyPlan
 from understudy.release.generator import Generator
 from understudy.rng import Streams
@@ -56,6 +57,9 @@ class FedVAEOptions:
     )
     steps: int = setting(6, "local steps per round, the same at every site (if no epochs)")
     beta: float = setting(1.0, "weight of the KL term")
+    weights: Literal["equal", "rows"] = setting(
+        "equal", "of sites; rows: one with less than its share of a class counts less"
+    )
     server: Literal["adam", "sgd"] = setting("adam", "server optimiser on the noised mean")
     server_rate: float = setting(0.016, "its rate at the start; falls along a cosine")
     momentum: float = setting(0.9, "its momentum")
@@ -137,7 +141,19 @@ class FedVAE:
         change = layers.flatten(spec.decoder, trained, DECODER) - start
         kept = layers.flatten(spec.encoder, trained, ENCODER)
         shape = (sites, self.members, -1)
-        return {"decoder": change.reshape(shape)}, {"encoder": kept.reshape(shape)}
+        update = self._weighted(change.reshape(shape), data)
+        return {"decoder": update}, {"encoder": kept.reshape(shape)}
+
+    def _weighted(self, change: Tensor, data: Shards) -> Tensor:
+        """Clip, then shrink by rows held over the public share: the bound holds all the more."""
+        if self.options.weights == "equal":
+            return change
+        part = self.plan.parts[0]
+        held = torch.from_numpy(self._rows(data).counts).reshape(len(data), self.members)
+        share = torch.tensor(self._balance) * self.schema.records / self.plan.sites
+        share = share if self.members > 1 else share.sum()
+        weight = (held / share).clamp(max=1.0).float()
+        return clip(change, part.bound, part.blocks).value * weight.unsqueeze(-1)
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
         """θ ← θ + optimiser(noised mean); remember the average of the last rounds."""
@@ -168,19 +184,26 @@ class FedVAE:
             "width": self.schema.width,
             "sharpness": sharpness,
         }
+        return Generator("decoder", {"decoder": decoder}, config, self._balance)
+
+    @property
+    def _balance(self) -> tuple[float, ...]:
         classes = self.schema.n_classes
-        balance = self.schema.balance or (1 / classes,) * classes
-        return Generator("decoder", {"decoder": decoder}, config, tuple(balance))
+        return tuple(self.schema.balance or (1 / classes,) * classes)
 
     @property
     def _optimiser(self) -> Optimiser:
         rate = self.training.rate or 1e-3
         return Sgd(rate) if self.training.optimiser == "sgd" else Adam(rate)
 
-    def _batches(self, data: Shards, rng: Streams) -> batches.Batches:
-        rows = batches.Rows.of(data)
+    def _rows(self, data: Shards) -> batches.Rows:
+        """One member of the stack per VAE: records go to the VAE of their class."""
         if self.options.classes == "separate":
-            rows = batches.by_class(data, self.members)
+            return batches.by_class(data, self.members)
+        return batches.Rows.of(data)
+
+    def _batches(self, data: Shards, rng: Streams) -> batches.Batches:
+        rows = self._rows(data)
         size, draw = self.training.batch or 32, rng.numpy("batches")
         if self.training.epochs:
             return batches.epochs(rows, self.training.epochs, size, rng=draw)
