@@ -80,10 +80,11 @@ def _cosines(schema: Schema, coefficients: int) -> Space:
     )
 
 
-def svec(z: Tensor) -> Tensor:
+def svec(z: Tensor, out: Tensor | None = None) -> Tensor:
     """Upper triangle of zzᵀ, off-diagonals times √2, so that norms are kept."""
     n, d = z.shape
-    flat, wide, at = z.new_empty(n, d * (d + 1) // 2), z * math.sqrt(2), 0
+    flat = z.new_empty(n, d * (d + 1) // 2) if out is None else out
+    wide, at = z * math.sqrt(2), 0
     for i in range(d):  # row by row: several times as fast as gathering pairs
         torch.mul(z[:, i : i + 1], wide[:, i:], out=flat[:, at : at + d - i])
         flat[:, at] = z[:, i] ** 2

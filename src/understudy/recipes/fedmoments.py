@@ -149,8 +149,10 @@ class FedMoments:
         own, place = self.options, self._space
         z = (x.double() - torch.from_numpy(place.origin)) @ torch.from_numpy(place.into)
         z = z * (own.radius / z.norm(dim=1, keepdim=True).clamp(min=own.radius))
-        ones = z.new_full((len(z), 1), own.count_weight)
-        return torch.cat((ones, own.mean_weight * z, own.square_weight * svec(z)), dim=1)
+        phi = z.new_empty(len(z), self.plan.parts[0].shape[1])
+        phi[:, 0], phi[:, 1 : 1 + z.shape[1]] = own.count_weight, own.mean_weight * z
+        svec(z * math.sqrt(own.square_weight), out=phi[:, 1 + z.shape[1] :])
+        return phi
 
     def _moments(self, sums: np.ndarray) -> Moments:
         """The noisy sum taken apart, with the noise each piece carries."""
