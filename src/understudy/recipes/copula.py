@@ -35,16 +35,13 @@ def latents(
     coded = _coded(blocks, len(mean))
     spread = np.where(coded, np.maximum(found, mean * (1 - mean)), found).clip(min=1e-6)
     factor = _factor(_correlation(covariance, spread, coded))
-    place, width = np.zeros(len(mean)), np.ones(len(mean))
+    place, width = 0.5 + ndtri(mean.clip(1e-6, 1 - 1e-6)), np.ones(len(mean))
+    place[~coded], width[~coded] = rectified(mean[~coded], spread[~coded])
     draws = rng.standard_normal((_DRAWS, len(mean))) @ factor.T
     for block in blocks:
-        at = slice(block.start, block.stop)
         if block.kind == "categorical":
+            at = slice(block.start, block.stop)
             place[at] = thresholds(draws[:, at], mean[at])
-        elif block.kind in ("boolean", "missing"):
-            place[at] = 0.5 + ndtri(mean[at].clip(1e-6, 1 - 1e-6))
-        else:
-            place[at], width[at] = rectified(mean[at], spread[at])
     return place, width[:, None] * factor
 
 
