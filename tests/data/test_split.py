@@ -132,6 +132,55 @@ def test_sites_can_follow_a_column(column: str, sites: int, expected: list[list[
     assert [part.tolist() for part in parts] == expected
 
 
+PERSONS = Schema("image", "i", 9, shape=(1, 2), person="who", rows_per_person=3)
+
+
+def cut_by_person(person: list[int], sites: int, **options: object) -> list[list[int]]:
+    n = len(person)
+    encoded = Encoded(np.zeros((n, 2), np.float32), np.zeros(n, int), np.array(person, int))
+    parts = split(PERSONS, encoded, "person", sites, rng=np.random.default_rng(0), **options)
+    return [part.tolist() for part in parts]
+
+
+def test_a_site_can_be_a_person() -> None:
+    assert cut_by_person([7, 3, 7, 5], 4) == [[0, 2], [1], [3], []]
+    assert cut_by_person([], 2) == [[], []]
+
+
+def test_persons_with_few_rows_can_be_left_out() -> None:
+    assert cut_by_person([7, 3, 7, 5, 5, 5], 2, least=2) == [[0, 2], [3, 4, 5]]
+    assert cut_by_person([7, 3, 7, 5, 5, 5], 2, least=3) == [[3, 4, 5], []]
+
+
+@given(st.lists(st.integers(0, 9), max_size=30), st.integers(1, 3))
+def test_a_site_holds_all_rows_of_one_person_or_nothing(person: list[int], least: int) -> None:
+    sites = cut_by_person(person, 10, least=least)
+    kept = [p for p in dict.fromkeys(person) if person.count(p) >= least]
+    assert [[person[row] for row in site] for site in sites if site] == [
+        [p] * person.count(p) for p in kept
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sites", "options", "message"),
+    [
+        (1, {}, "sites = 2"),
+        (2, {"least": 0}, "1 to the schema's 3"),
+        (2, {"least": 4}, "1 to the schema's 3"),
+        (2, {"least": True}, "least"),
+        (2, {"least": "5"}, "least"),
+    ],
+)
+def test_impossible_splits_by_person_are_refused(sites: int, options: dict, message: str) -> None:
+    with pytest.raises(StudyError, match=message):
+        cut_by_person([0, 1], sites, **options)
+
+
+def test_a_split_by_person_needs_persons() -> None:
+    with pytest.raises(StudyError, match="rows_per_person"):
+        cut(rows(5), "person", 5)
+
+
 def test_sites_can_follow_files() -> None:
     parts = cut(rows(6), "files", 3, counts=[2, 0, 4])
     assert [part.tolist() for part in parts] == [[0, 1], [], [2, 3, 4, 5]]

@@ -4,7 +4,8 @@ Uniform, k-means and geometric follow FedVAE §4.4.1; Dirichlet and classes-per-
 the usual label-skewed splits; column and files follow sites that exist. Splits read
 private rows freely: they say who holds what, they are no part of a mechanism. Where
 rows belong to persons, all of a person's rows go to the site of the first of them
-(column and files excepted: there the data says where a row lives).
+(column and files excepted: there the data says where a row lives). The split by person
+may leave persons out: the only one in which a row goes nowhere.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def split(
         )
     generator = rng.numpy("split") if isinstance(rng, Streams) else rng
     site = deal(schema, encoded, sites, rng=generator, **options)
-    if encoded.person is not None and how not in ("column", "files"):
+    if encoded.person is not None and how not in ("column", "person", "files"):
         site = _keep_together(site, encoded.person)
     return _parts(site, sites)
 
@@ -146,6 +147,31 @@ def column(
     return _column_codes(schema, rows, column, records) % sites
 
 
+def person(
+    schema: Schema, rows: Encoded, sites: int, *, rng: np.random.Generator, least: int = 1
+) -> np.ndarray:
+    """A site per person, in order of first appearance; -1 for those with fewer rows than least."""
+    if rows.person is None or schema.rows_per_person is None:
+        raise StudyError("a person in the schema", "none", "set person and rows_per_person")
+    if type(least) is not int or not 1 <= least <= schema.rows_per_person:
+        raise StudyError(
+            f"least from 1 to the schema's {schema.rows_per_person} rows_per_person",
+            repr(least),
+            "change it",
+        )
+    _, first, code, counts = np.unique(
+        rows.person, return_index=True, return_inverse=True, return_counts=True
+    )
+    kept = np.flatnonzero(counts >= least)
+    if len(kept) > sites:
+        raise StudyError(
+            f"a site for each of {len(kept)} persons", str(sites), f"set sites = {len(kept)}"
+        )
+    home = np.full(len(counts), -1)
+    home[kept[np.argsort(first[kept])]] = np.arange(len(kept))
+    return home[code]
+
+
 def files(
     schema: Schema,
     rows: Encoded,
@@ -171,14 +197,16 @@ SPLITS: dict[str, Callable[..., np.ndarray]] = {
     "dirichlet": dirichlet,
     "classes": classes,
     "column": column,
+    "person": person,
     "files": files,
 }
 
 
 def _parts(site: np.ndarray, sites: int) -> list[np.ndarray]:
     order = np.argsort(site, kind="stable")
-    stops = np.cumsum(np.bincount(site, minlength=sites))
-    return np.split(order, stops[:-1])
+    left_out = int((site < 0).sum())
+    stops = np.cumsum(np.bincount(site[site >= 0], minlength=sites))
+    return np.split(order[left_out:], stops[:-1])
 
 
 def _keep_together(site: np.ndarray, person: np.ndarray) -> np.ndarray:
