@@ -240,19 +240,20 @@ def _open(ledger: Ledger, study: Study, recipe: Recipe) -> None:
 
 
 def _sites(study: Study, recipe: Recipe, data: Shards, journal: _Journal, folder: Path) -> Sites:
-    plans = _site_plans(study, recipe.plan)
-    allowance = np.full(len(data), recipe.plan.participations, np.int64)
-    noise = np.full(len(data), recipe.plan.parts[0].noise)
-    for index, plan in enumerate(plans[: len(data)]):  # a baseline pools its sites
-        allowance[index], noise[index] = plan.participations, plan.parts[0].noise
+    whole = recipe.plan
+    plans = [whole] * len(data)
+    for index, own in enumerate(_site_plans(study, whole)[: len(data)]):  # a baseline pools them
+        plans[index] = own
+    allowance = np.array([[p.participations for p in own.phases] for own in plans], np.int64).T
+    noise = np.array([own.parts[0].noise for own in plans])
     return Sites(
         recipe,
         data,
         SiteMemory(recipe.memory(), len(data), folder),
         journal.streams,
         journal.source,
-        allowance,
-        noise if recipe.plan.trust == "local" else None,
+        allowance.copy(),
+        noise if _own_noise(whole) else None,
     )
 
 
@@ -267,8 +268,7 @@ def _site_plan(study: Study, plan: PrivacyPlan, entry: SiteEntry) -> PrivacyPlan
     epsilon = headline(claims(plan, "os"))
     if epsilon <= entry.epsilon:
         return plan
-    own_noise = slots(plan.parts) == {"client"}  # steps are noised as the plan says
-    if own_noise and study.privacy.epsilon is not None:
+    if _own_noise(plan) and study.privacy.epsilon is not None:
         return solve(plan, entry.epsilon)
     joins = allowed_joins(plan, entry.epsilon) if plan.trust == "local" else 0
     if not joins:
@@ -278,6 +278,11 @@ def _site_plan(study: Study, plan: PrivacyPlan, entry: SiteEntry) -> PrivacyPlan
             "lower privacy.epsilon, or leave the site out",
         )
     return replace(plan, joins=joins)
+
+
+def _own_noise(plan: PrivacyPlan) -> bool:
+    """Whether a site may add more noise than the plan's: in one phase, to its whole update."""
+    return plan.trust == "local" and plan.before is None and slots(plan.parts) == {"client"}
 
 
 def _reserve(study: Study, plan: PrivacyPlan, run: str, folder: Path) -> None:

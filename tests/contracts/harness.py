@@ -168,7 +168,7 @@ def traced(recipe: Any, folder: Path, data: Shards, silent: tuple[int, ...] = ()
     trace = Trace()
     folder.mkdir()
     made, ledger = engine(recipe, folder, data=data, seed=7, chunk=1)
-    made.runtime.sites.allowance[list(silent)] = 0
+    made.runtime.sites.allowance[:, list(silent)] = 0
     answer = made.runtime.sites.answer
 
     def watched(task: Any, round: int, clients: np.ndarray) -> Sealed:

@@ -276,7 +276,8 @@ def engine(
     streams = Streams.from_seed(seed)
     source = NoiseSource.system() if seed is None else NoiseSource.seeded(streams)
     data = shards(recipe.plan.sites) if data is None else data
-    allowance = np.full(len(data), recipe.plan.participations, np.int64)
+    each = [[phase.participations] * len(data) for phase in recipe.plan.phases]
+    allowance = np.array(each, np.int64)
     memory = SiteMemory(recipe.memory(), len(data), options.pop("memory", None))
     sites = Sites(recipe, data, memory, streams, source, allowance, options.pop("noise", None))
     runtime = InProcess(

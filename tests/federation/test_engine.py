@@ -277,7 +277,7 @@ def test_a_void_round_counts_as_joined_by_its_cohort(tmp_path: Path, begun: bool
     left = made.runtime.sites.allowance
     members = cohort[1] if begun else np.arange(200)
     expected = before.copy()
-    expected[members] = np.maximum(expected[members] - 1, 0)
+    expected[:, members] = np.maximum(expected[:, members] - 1, 0)
     assert start == 2
     assert np.array_equal(left, expected)
 

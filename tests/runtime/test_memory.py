@@ -50,11 +50,11 @@ def test_an_empty_cohort_sends_nothing(tmp_path: Path) -> None:
 def test_a_site_is_charged_when_asked_and_silent_once_spent(tmp_path: Path) -> None:
     found = runtime(tmp_path)
     task = found.sites.recipe.task({}, 0)
-    found.sites.allowance[:] = [1, 0, 1, 1, 1, 1, 1]
+    found.sites.allowance[:] = [[1, 0, 1, 1, 1, 1, 1]]
     assert sum(len(reply) for reply in found.exchange(task, 0, np.array([0, 1, 2]))) == 2
-    assert found.sites.allowance.tolist() == [0, 0, 0, 1, 1, 1, 1]
-    found.count_void(np.array([0, 3]))
-    assert found.sites.allowance.tolist() == [0, 0, 0, 0, 1, 1, 1]
+    assert found.sites.allowance.tolist() == [[0, 0, 0, 1, 1, 1, 1]]
+    found.count_void(np.array([0, 3]), 0)
+    assert found.sites.allowance.tolist() == [[0, 0, 0, 0, 1, 1, 1]]
 
 
 def test_what_must_outlive_a_restart_is_saved_and_restored(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from understudy.cli.console import JSON, QUIET, bar, claims_panel, plain_errors,
 from understudy.errors import StudyError
 from understudy.federation.recipe import Recipe
 from understudy.privacy.claim import claims, projection, spent_so_far
+from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import build
 from understudy.release.bundle import Release
 from understudy.run import run as run_study
@@ -67,7 +68,10 @@ def _populations(text: str) -> list[int]:
 
 
 def _message_bytes(recipe: Recipe) -> int:
-    return sum(4 * int(np.prod(part.shape)) for part in recipe.plan.parts)
+    """Of the largest message: phases send different parts."""
+    return max(
+        sum(4 * int(np.prod(part.shape)) for part in phase.parts) for phase in recipe.plan.phases
+    )
 
 
 def _as_json(study: Study, recipe: Recipe, projected: list[dict[str, float]]) -> dict[str, Any]:
@@ -90,13 +94,11 @@ def _show(study: Study, recipe: Recipe, projected: list[dict[str, float]]) -> No
     rows = {
         "recipe": f"{recipe.info.name} — {recipe.info.title}",
         "protects": f"one {found.unit} among {found.units}, {found.trust} trust",
-        "sites and rounds": f"{found.sites} sites, {found.rounds} round(s)",
+        "sites and rounds": f"{found.sites} sites, {found.length} round(s)",
         "cohort": every if found.rate is None else f"coin flips, rate {found.rate:g}",
-        "bound and noise": ", ".join(
-            f"{p.name}: norm ≤ {p.bound:.4g}, z = {p.noise:.4g} ({p.slot} slot)"
-            for p in found.parts
-        ),
-        "a site sends": f"{size / 1e3:,.3g} kB in each of up to {found.participations} round(s)",
+        "bound and noise": "; then ".join(_noise(phase) for phase in found.phases),
+        "a site sends": f"{size / 1e3:,.3g} kB in each of up to "
+        f"{sum(phase.participations for phase in found.phases)} round(s)",
     }
     for name, value in rows.items():
         table.add_row(f"[bold]{name}", value)
@@ -106,6 +108,15 @@ def _show(study: Study, recipe: Recipe, projected: list[dict[str, float]]) -> No
         console.print(f"[dim]{recipe.info.corrections}[/]")
     if projected:
         console.print(_projections(projected))
+
+
+def _noise(phase: PrivacyPlan) -> str:
+    return ", ".join(
+        f"{p.name}: norm ≤ {p.bound:.4g}, z = {p.noise:.4g} ({p.slot} slot)"
+        + (f", {p.steps} step(s) per round" if p.slot == "step" else "")
+        + (f", records by coin flips, rate {p.rate:.3g}" if p.rate else "")
+        for p in phase.parts
+    )
 
 
 def _projections(projected: list[dict[str, float]]) -> Table:
@@ -195,12 +206,13 @@ def _between_rounds() -> Iterator[Callable[[], bool]]:
 
 def _price_so_far(recipe: Recipe) -> Callable[[int], str]:
     """ε spent after so many rounds, at a dozen points of the run (accounting takes a moment)."""
-    step = max(1, recipe.plan.rounds // 12)
+    length = recipe.plan.length
+    step = max(1, length // 12)
     known = lru_cache(lambda rounds: spent_so_far(recipe.plan, rounds))
 
     def note(done: int) -> str:
-        reached = recipe.plan.rounds if done == recipe.plan.rounds else -(-done // step) * step
-        return f"ε ≤ {known(min(reached, recipe.plan.rounds)):.3g} so far"
+        reached = length if done == length else -(-done // step) * step
+        return f"ε ≤ {known(min(reached, length)):.3g} so far"
 
     return (lambda done: "not private") if recipe.plan.trust == "none" else note
 

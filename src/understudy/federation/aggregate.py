@@ -27,6 +27,7 @@ def aggregate(
     plan: PrivacyPlan, replies: Iterable[Sealed], round: int, *, source: NoiseSource
 ) -> dict[str, Tensor]:
     """The total of each part: noised, then averaged or summed as the plan says."""
+    plan = plan.at(round)
     sums = {p.name: torch.zeros(p.shape, dtype=torch.float64) for p in plan.parts}
     received = 0
     for sealed in replies:

@@ -34,7 +34,7 @@ class Runtime(Protocol):
     def exchange(self, task: Task, round: int, cohort: np.ndarray) -> Iterator[Sealed]:
         """Send the task, yield stacks of sealed replies; silent sites are simply absent."""
 
-    def count_void(self, cohort: np.ndarray) -> None:
+    def count_void(self, cohort: np.ndarray, round: int) -> None:
         """A round was charged but never finished: its cohort has spent a participation."""
 
     def save(self) -> State:
@@ -60,16 +60,16 @@ class Engine:
         """All rounds from the last checkpoint on."""
         plan = self.recipe.plan
         start, state = self._resume()
-        for round in range(start, plan.rounds):
-            self.progress(round, plan.rounds)
+        for round in range(start, plan.length):
+            self.progress(round, plan.length)
             state = self._round(state, round)
             self._save(round + 1, state)
-        self.progress(plan.rounds, plan.rounds)
+        self.progress(plan.length, plan.length)
         return state
 
     def _round(self, state: State, round: int) -> State:
         plan = self.recipe.plan
-        cohort = draw_cohort(plan.sites, plan.rate, source=self.source)
+        cohort = draw_cohort(plan.sites, plan.at(round).rate, source=self.source)
         if self.checkpoint:
             self.checkpoint.begin(round, cohort)
         if plan.trust != "none":
@@ -103,7 +103,7 @@ class Engine:
                 f"{charged} charged round(s), {done} done",
                 "restore the ledger; it was cut or replaced, so this run cannot be released",
             )
-        if saved is None and charged >= self.recipe.plan.rounds:
+        if saved is None and charged >= self.recipe.plan.length:
             raise ReleaseError(
                 "a round that was completed",
                 "none: every planned round was charged and cut short",
@@ -117,6 +117,5 @@ class Engine:
         begun = self.checkpoint.begun() if self.checkpoint else None
         for round in rounds:
             known = begun is not None and begun[0] == round
-            self.runtime.count_void(
-                begun[1] if begun and known else np.arange(self.recipe.plan.sites)
-            )
+            cohort = begun[1] if begun and known else np.arange(self.recipe.plan.sites)
+            self.runtime.count_void(cohort, round)

@@ -1,8 +1,8 @@
 """The sites' half of a round: run the recipe's local part and seal what comes out.
 
 A networked site runs this with a stack of one; a simulation runs it with a chunk of the
-cohort. A site joins no more rounds than its allowance, which follows from public numbers
-only, and its participation is counted before any noise is drawn.
+cohort. A site joins no more rounds of a phase than its allowance, which follows from public
+numbers only, and its participation is counted before any noise is drawn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Sites"]
 
 @dataclass
 class Sites:
-    """N sites in one process: their rows, memory, allowances and own noise levels."""
+    """N sites in one process: their rows, memory, allowances ``[phases, N]`` and own noise."""
 
     recipe: Recipe
     data: Shards
@@ -35,10 +35,11 @@ class Sites:
     allowance: np.ndarray
     noise: np.ndarray | None = None
 
-    def join(self, clients: np.ndarray) -> np.ndarray:
+    def join(self, clients: np.ndarray, round: int) -> np.ndarray:
         """Those of ``clients`` whose budget lets them join; they are charged for the round."""
-        willing = clients[self.allowance[clients] > 0]
-        self.allowance[willing] -= 1
+        left = self.allowance[self.recipe.plan.phase(round)]
+        willing = clients[left[clients] > 0]
+        left[willing] -= 1
         return willing
 
     def answer(self, task: Task, round: int, clients: np.ndarray) -> Sealed:

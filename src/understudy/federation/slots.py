@@ -29,7 +29,7 @@ class Private:
     """The slots of one round at a stack of sites."""
 
     def __init__(self, plan: PrivacyPlan, round: int, source: NoiseSource) -> None:
-        self.plan, self.round, self._source = plan, round, source
+        self.plan, self.round, self._source = plan.at(round), round, source
         self.receipts: list[Receipt] = []
 
     def sum(
@@ -50,6 +50,19 @@ class Private:
             return clip(total, spec.bound, spec.blocks)
         return Bounded(total, spec.bound, self.plan.unit)
 
+    def sample(self, part: str, data: Shards) -> Tensor:
+        """The records of one batch, as the plan promises: one row number after the other.
+
+        Each record by its own coin flip from the noise source, or all of them where the plan
+        has no rate. ``[n, 2]``: which site of the stack, and which stored row.
+        """
+        site, row = _members(data)
+        rate = self.plan.part(part).rate
+        if rate is not None and rate < 1:
+            drawn = torch.from_numpy(self._source.coins(len(row), rate))
+            site, row = site[drawn], row[drawn]
+        return torch.stack((site, row), dim=1)
+
     def step(self, part: str, bounded: Bounded) -> Tensor:
         """Step slot: noise one clipped sum of record gradients, here and now."""
         spec = self.plan.part(part)
@@ -65,14 +78,19 @@ def _cells(
     data: Shards, features: Features, group: Callable[[Tensor], Tensor] | None, groups: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Feature rows in chunks, with the (site, group) cell each belongs to."""
-    site = torch.repeat_interleave(torch.arange(len(data)), data.counts)
-    offset = torch.arange(len(site)) - (data.counts.cumsum(0) - data.counts)[site]
-    row = data.starts[site] + offset
+    site, row = _members(data)
     for start in range(0, len(row), _ROWS):
         rows, sites = row[start : start + _ROWS], site[start : start + _ROWS]
         labels = data.y[rows]
         block = group(labels) if group is not None else torch.zeros_like(labels)
         yield features(data.x[rows], labels), sites * groups + block
+
+
+def _members(data: Shards) -> tuple[Tensor, Tensor]:
+    """Every record of the stack: its site, and where its row is stored."""
+    site = torch.repeat_interleave(torch.arange(len(data)), data.counts)
+    offset = torch.arange(len(site)) - (data.counts.cumsum(0) - data.counts)[site]
+    return site, data.starts[site] + offset
 
 
 def _check_bound(spec: Part, bounded: Bounded, plan: PrivacyPlan) -> None:
@@ -110,6 +128,7 @@ def seal(
 
     ``noise`` holds each site's own multiplier where it wants more than the plan's.
     """
+    plan = plan.at(private.round)
     if set(update) != {part.name for part in plan.parts}:
         raise PrivacyError(
             f"an update with parts {[p.name for p in plan.parts]}",

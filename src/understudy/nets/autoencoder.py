@@ -35,6 +35,7 @@ __all__ = [
     "encode",
     "init",
     "mmd",
+    "record_losses",
     "sample",
     "vae_loss",
 ]
@@ -206,10 +207,23 @@ def vae_loss(
     noise: torch.Generator,
 ) -> Tensor:
     """Reconstruction + β·KL, weighted over the batch: ``[C]``, always finite."""
+    draw = torch.randn(*y.shape, spec.latent, generator=noise)
+    return (weight * record_losses(spec, params, x, y, draw, beta=beta)).sum(1)
+
+
+def record_losses(
+    spec: Autoencoder,
+    params: Mapping[str, Tensor],
+    x: Tensor,
+    y: Tensor,
+    draw: Tensor,
+    *,
+    beta: float = 1.0,
+) -> Tensor:
+    """Reconstruction + β·KL of every record ``[C, B]``; ``draw`` are its standard normals."""
     mean, spread = encode(spec, params, x, y)
-    draw = torch.randn(mean.shape, generator=noise)
     logits = decode(spec, params, mean + torch.exp(spread / 2) * draw, y)
-    return (weight * (reconstruction(spec, logits, x) + beta * divergence(mean, spread))).sum(1)
+    return reconstruction(spec, logits, x) + beta * divergence(mean, spread)
 
 
 def reconstruction(spec: Autoencoder, logits: Tensor, x: Tensor) -> Tensor:

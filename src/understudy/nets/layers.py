@@ -5,7 +5,9 @@ same layer of C different clients (design.md §3A). Dense layers are one batched
 product; convolutions gain nothing from stacking (grouped convolutions lose), so they run
 client by client and the training loop gives them chunks of one client. A net is a tuple of
 layers; a layer is a frozen dataclass with ``shapes`` (its parameters without the client
-axis) and ``__call__``. A recurrent layer would be one more such class.
+axis) and ``__call__``. A recurrent layer would be one more such class. No layer lets one
+record see another: that is what record-level privacy needs, and why GroupNorm is here and
+BatchNorm is not.
 """
 
 from __future__ import annotations
@@ -25,10 +27,13 @@ __all__ = [
     "ConvTranspose",
     "Cosines",
     "Dense",
+    "GroupNorm",
     "Layer",
     "Net",
     "Params",
     "Reshape",
+    "Tap",
+    "Tapped",
     "apply",
     "flatten",
     "init",
@@ -126,9 +131,8 @@ class Dense:
         return {"weight": (self.inputs, self.outputs), "bias": (self.outputs,)}
 
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """``[C, B, inputs] → [C, B, outputs]``."""
-        out = torch.baddbmm(params["bias"].unsqueeze(1), x, params["weight"])
-        return ACTIVATIONS[self.activation](out)
+        """``[C, B, inputs] → [C, B, outputs]``, before the activation."""
+        return torch.baddbmm(params["bias"].unsqueeze(1), x, params["weight"])
 
 
 @dataclass(frozen=True)
@@ -148,8 +152,7 @@ class Conv:
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """``[C, B, inputs, H, W] → [C, B, outputs, ⌈H/stride⌉, ⌈W/stride⌉]``."""
         rows = zip(x, params["weight"], params["bias"], strict=True)
-        out = [functional.conv2d(a, w, b, self.stride, padding=1) for a, w, b in rows]
-        return ACTIVATIONS[self.activation](_join(out))
+        return _join([functional.conv2d(a, w, b, self.stride, padding=1) for a, w, b in rows])
 
 
 @dataclass(frozen=True)
@@ -170,8 +173,33 @@ class ConvTranspose:
         """``[C, B, inputs, H, W] → [C, B, outputs, H·stride, W·stride]``."""
         extra = self.stride - 1
         rows = zip(x, params["weight"], params["bias"], strict=True)
-        out = [functional.conv_transpose2d(a, w, b, self.stride, 1, extra) for a, w, b in rows]
-        return ACTIVATIONS[self.activation](_join(out))
+        return _join(
+            [functional.conv_transpose2d(a, w, b, self.stride, 1, extra) for a, w, b in rows]
+        )
+
+
+@dataclass(frozen=True)
+class GroupNorm:
+    """Normalises each record's channels in groups; its statistics are the record's own."""
+
+    channels: int
+    groups: int = 8
+    activation: str = "relu"
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Departure of the scale from 1, and shift, per channel: both start at zero."""
+        return {"scale": (self.channels,), "shift": (self.channels,)}
+
+    def normalised(self, x: Tensor) -> Tensor:
+        """``[C, B, channels, H, W]`` with mean 0 and variance 1 in every group."""
+        flat = functional.group_norm(x.flatten(0, 1), min(self.groups, self.channels))
+        return flat.reshape(x.shape)
+
+    def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """Normalise, scale and shift."""
+        scale, shift = (params[n][:, None, :, None, None] for n in ("scale", "shift"))
+        return self.normalised(x) * (1 + scale) + shift
 
 
 @dataclass(frozen=True)
@@ -267,9 +295,45 @@ def apply(net: Net, params: Mapping[str, Tensor], x: Tensor, prefix: str = "") -
             activations = tuple(net[place + k].activation for k in range(len(chain)))  # type: ignore[attr-defined]
             x, place = _Chain.apply(x, chain[0][0], activations, chain), place + len(chain)
         else:
-            own = {name: params[f"{prefix}{place}.{name}"] for name in net[place].shapes}
-            x, place = net[place](own, x), place + 1
+            x, place = _one(net[place], params, x, f"{prefix}{place}."), place + 1
     return x
+
+
+def _one(layer: Layer, params: Mapping[str, Tensor], x: Tensor, prefix: str) -> Tensor:
+    """A layer and its activation, noted where the parameters ask for it."""
+    own = {name: params[prefix + name] for name in layer.shapes}
+    out = layer(own, x)
+    if own and isinstance(params, Tapped) and prefix.startswith(params.only):
+        out = params.tap(prefix, layer, x, out)
+    return ACTIVATIONS[getattr(layer, "activation", "linear")](out)
+
+
+@dataclass(frozen=True)
+class Tap:
+    """What one layer was given and gave, before its activation."""
+
+    prefix: str
+    layer: Layer
+    x: Tensor
+    out: Tensor
+
+
+class Tapped(dict[str, Tensor]):
+    """Parameters that note what every layer with parameters under ``only`` sees.
+
+    From a layer's input and the gradient at its output follow the gradients of single
+    records (`pergrad`), without a graph through the parameters.
+    """
+
+    def __init__(self, params: Mapping[str, Tensor], only: str = "") -> None:
+        super().__init__({name: value.detach() for name, value in params.items()})
+        self.only, self.taps = only, list[Tap]()
+
+    def tap(self, prefix: str, layer: Layer, x: Tensor, out: Tensor) -> Tensor:
+        """Note one layer; the first of a chain has no graph yet, so its output starts one."""
+        out = out if out.requires_grad else out.detach().requires_grad_()
+        self.taps.append(Tap(prefix, layer, x.detach(), out))
+        return out
 
 
 def _chain(

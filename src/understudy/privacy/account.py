@@ -188,8 +188,9 @@ def solve_noise(events: Callable[[float], Sequence[Event]], epsilon: float, delt
             f"ε={epsilon:g} at δ={delta:g}",
             "ask for a larger ε or δ, fewer rounds or a smaller rate",
         )
-    single = _simplify(events(1.0))
-    if len(single) == 1 and single[0][1] == 1:  # one Gaussian: closed form, scale-free
+    single, double = _simplify(events(1.0)), _simplify(events(2.0))
+    scales = math.isclose(double[0][0], 2 * single[0][0])  # no noise but the one to be found
+    if len(single) == 1 and single[0][1] == 1 and scales:  # one Gaussian: closed form
         return analytic_noise(epsilon, delta) * _headroom / single[0][0]
     return _bisect(lambda z: _simplify(events(z)), epsilon, delta)
 

@@ -90,7 +90,18 @@ class Claim:
         return {**asdict(self), "words": self.words}
 
 
+def _sampling(plan: PrivacyPlan, amplified: bool) -> str:
+    """Who takes part when, phase by phase."""
+    return "; then ".join(_amplification(phase, amplified) for phase in plan.phases)
+
+
 def _amplification(plan: PrivacyPlan, amplified: bool) -> str:
+    rates = {part.rate for part in plan.parts if part.rate}
+    if rates:
+        return (
+            f"every step takes each record by a secret coin flip, rate {max(rates):g}, over at "
+            f"most {plan.participations} round(s) of a site; only its site knows the batches"
+        )
     if plan.rate is None and plan.participations == plan.rounds:
         return f"every site joins every round ({plan.rounds}); no amplification"
     if amplified and plan.rate is not None:
@@ -112,13 +123,14 @@ def _claim(
         (_IN_PROCESS, _FLOAT)
         + ((_SIMULATION,) if source == "simulation" else ())
         + _unit_caveat(plan)
+        + plan.notes
     )
     return Claim(
         adversary=adversary,
         unit=plan.unit,
         relation=relation,
         trust=trust,
-        sampling=_amplification(plan, terms.get("amplified", True)),
+        sampling=_sampling(plan, terms.get("amplified", True)),
         events=events,
         delta=plan.delta,
         epsilon=price.epsilon,
@@ -160,7 +172,10 @@ def claims(plan: PrivacyPlan, source: str) -> tuple[Claim, ...]:
         return (
             _nothing(plan, source, "anyone", "no noise was added: this release is not private"),
         )
-    used = slots(plan.parts)
+    if plan.unproven:
+        unproven = _nothing(plan, source, "anyone", plan.unproven)
+        return (replace(unproven, unit="record"), *claims(replace(plan, unproven=""), source))
+    used = frozenset[str]().union(*(slots(phase.parts) for phase in plan.phases))
     if used == {"server"}:
         return _central(plan, source)
     if used <= {"client", "step"}:
@@ -190,10 +205,10 @@ def _local(plan: PrivacyPlan, source: str) -> tuple[Claim, ...]:
             _claim(plan, source, who, "replace one", trust, **double),
             _claim(plan, source, who, EMPTY_SITE, trust, **single),
         )
-    return (
-        _claim(plan, source, who, "add or remove one", trust, **single),
-        _claim(plan, source, who, "replace one", trust, **double),
-    )
+    added = _claim(plan, source, who, "add or remove one", trust, **single)
+    if any(part.rate for phase in plan.phases for part in phase.parts):
+        return (added,)  # no accountant here covers replaced records in secret batches
+    return added, _claim(plan, source, who, "replace one", trust, **double)
 
 
 def headline(found: tuple[Claim, ...]) -> float:
@@ -207,11 +222,11 @@ def projection(plan: PrivacyPlan, population: int) -> dict[str, float]:
     Central (FedVAE §4.4.2): σ_G = zS/(qN) stays; z′ = 1 and q′ = qN/(zN′). Local: each site's
     noise is σ_G·√(q′N′), over the rounds it may join, at doubled sensitivity. δ as default for N′.
     """
-    if plan.trust == "none" or population < 2:
+    if plan.trust == "none" or population < 2 or plan.before or plan.unit != "site":
         raise PrivacyError(
-            "a private plan and a population of 2 or more",
-            f"trust {plan.trust}, population {population}",
-            "project a study that adds noise",
+            "a private plan of one phase that protects sites, and a population of 2 or more",
+            f"trust {plan.trust}, unit {plan.unit}, {len(plan.phases)} phase(s), {population}",
+            "project a study that adds noise to whole sites' updates, without a warm start",
         )
     z, delta = plan.parts[0].noise, default_delta(population)
     rate = plan.cohort / (z * population)
@@ -238,5 +253,5 @@ def spent_so_far(plan: PrivacyPlan, rounds: int) -> float:
     if rounds == 0:
         return 0.0
     factor, amplified = claim_terms(plan)
-    begun = replace(plan, rounds=rounds)
+    begun = plan.prefix(rounds)
     return rdp_epsilon(begun.promise(factor=factor, amplified=amplified), plan.delta)

@@ -4,6 +4,7 @@ One object owns clip bounds, noise, sampling and the events that follow from the
 that they cannot disagree. It fills the four slots (step, client, server, distributed):
 moving a study from central to local trust changes the plan, not the recipe. The promise
 is an upper bound for every protected unit; receipts must fit it or there is no release.
+A run of two phases (a warm start, then training) is a plan with another one ``before`` it.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class Part:
     the noise has standard deviation z·bound on the sum. ``blocks`` > 1 clips that many
     blocks of the first axis to bound/√blocks each; ``rows`` is how many rows one unit may add
     to a sum. ``combine``: the server forms the mean over the planned cohort, or the sum.
-    ``steps`` and ``rate`` belong to the step slot: noisy steps per round, and the Poisson rate
-    of their record batches.
+    ``rate`` is that of batches of records, each drawn by its own secret coin flip at its site
+    (None: all records); ``steps`` are the noisy steps per round of the step slot.
     """
 
     name: str
@@ -57,7 +58,10 @@ class PrivacyPlan:
 
     ``rate`` is the chance with which each site joins each round, by secret coin flips
     (None: everyone, every round). ``joins`` is the most rounds one site may join.
-    ``units`` is the declared, public number of protected units.
+    ``units`` is the declared, public number of protected units. ``rounds``, ``parts``, ``rate``
+    and ``joins`` are this phase's own; `at` finds the phase of a round, counted over the run.
+    ``unproven`` says which claim a reader might expect and why it is not made; ``notes`` are
+    caveats that the recipe adds to the claims.
     """
 
     unit: Unit
@@ -69,13 +73,46 @@ class PrivacyPlan:
     delta: float
     rate: float | None = None
     joins: int | None = None
+    before: PrivacyPlan | None = None
+    unproven: str = ""
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_counts(self)
+        _check_phases(self)
         _check_delta(self.delta, self.units)
         _check_names(self)
         for part in self.parts:
-            _check_part(part, self.trust)
+            _check_part(part, self)
+
+    @property
+    def phases(self) -> tuple[PrivacyPlan, ...]:
+        """Every phase of the run, in order; the last is this plan."""
+        return (*(self.before.phases if self.before else ()), self)
+
+    @property
+    def first(self) -> int:
+        """The round of the run in which this phase begins."""
+        return self.before.length if self.before else 0
+
+    @property
+    def length(self) -> int:
+        """Rounds of the whole run."""
+        return self.first + self.rounds
+
+    def at(self, round: int) -> PrivacyPlan:
+        """The phase that a round of the run belongs to: its parts, rate and cohort count."""
+        return self.before.at(round) if self.before and round < self.first else self
+
+    def phase(self, round: int) -> int:
+        """Which phase that is, from 0."""
+        return self.phases.index(self.at(round))
+
+    def prefix(self, rounds: int) -> PrivacyPlan:
+        """The plan of the first so many rounds of the run (at least one)."""
+        if self.before and rounds <= self.first:
+            return self.before.prefix(rounds)
+        return replace(self, rounds=rounds - self.first)
 
     @property
     def cohort(self) -> float:
@@ -97,7 +134,7 @@ class PrivacyPlan:
         )
 
     def with_noise(self, noise: float) -> PrivacyPlan:
-        """The same plan with every part at multiplier z."""
+        """The same plan with every part of this phase at multiplier z."""
         return replace(self, parts=tuple(replace(p, noise=noise) for p in self.parts))
 
     def receipts(self, round: int, source: str) -> tuple[Receipt, ...]:
@@ -106,7 +143,7 @@ class PrivacyPlan:
             Receipt(
                 round, p.name, p.slot, "gaussian", self.unit, p.bound, p.noise * p.bound, source
             )
-            for p in self.parts
+            for p in self.at(round).parts
             for _ in range(p.steps)
         )
 
@@ -116,20 +153,22 @@ class PrivacyPlan:
         ``factor`` multiplies the sensitivity (2 for replace-one on a clipped value).
         ``amplified`` is True only for an adversary who does not know who was sampled.
         """
+        earlier = self.before.promise(factor=factor, amplified=amplified) if self.before else ()
         rounds = self.rounds if amplified and self.rate else self.participations
-        whole = tuple(p.noise / factor for p in self.parts if p.slot != "step")
+        whole = tuple(p.noise / factor for p in self.parts if p.slot != "step" and not p.rate)
         events = [Event(whole, self.rate if amplified else None, rounds)] if whole else []
-        for p in self.parts:
-            if p.slot == "step":
+        for p in self.parts:  # a batch is its site's secret, so every adversary is in the dark
+            if p.slot == "step" or p.rate:
                 events.append(Event((p.noise / factor,), p.rate, self.participations * p.steps))
-        return tuple(events)
+        return (*earlier, *events)
 
     def admits(self, receipts: Iterable[Receipt]) -> None:
         """Refuse receipts that exceed the promise: too many, too little noise, another part."""
         seen: dict[tuple[str, int], int] = {}
         for receipt in receipts:
-            part = self.part(receipt.part)
-            _check_receipt(receipt, part, self)
+            phase = self.at(_whole(receipt.round))
+            part = phase.part(receipt.part)
+            _check_receipt(receipt, part, phase)
             key = (receipt.part, receipt.round)
             seen[key] = seen.get(key, 0) + 1
             if seen[key] > part.steps:
@@ -146,10 +185,11 @@ class PrivacyPlan:
         drawn without one, or a ledger that was cut.
         """
         self.admits(receipts)
-        expected = self.rounds * sum(p.steps for p in self.parts) if self.trust != "none" else 0
+        charges = sum(phase.rounds * sum(p.steps for p in phase.parts) for phase in self.phases)
+        expected = charges if self.trust != "none" else 0
         if len(receipts) != expected:
             raise BudgetError(
-                f"{expected} charge(s) in {self.rounds} round(s)",
+                f"{expected} charge(s) in {self.length} round(s)",
                 f"{len(receipts)}",
                 "do not release this run; its ledger does not cover it",
             )
@@ -159,17 +199,20 @@ class PrivacyPlan:
         return {
             **self.__dict__,
             "parts": [{**p.__dict__, "shape": list(p.shape)} for p in self.parts],
+            "before": self.before.to_dict() if self.before else None,
+            "notes": list(self.notes),
         }
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> PrivacyPlan:
         """Inverse of `to_dict`; unknown or missing fields are refused."""
         parts = tuple(Part(**{**p, "shape": tuple(p["shape"])}) for p in data["parts"])
-        return cls(**{**data, "parts": parts})
+        before = cls.from_dict(data["before"]) if data["before"] else None
+        return cls(**{**data, "parts": parts, "before": before, "notes": tuple(data["notes"])})
 
 
 def solve(plan: PrivacyPlan, epsilon: float) -> PrivacyPlan:
-    """The plan with the least noise whose weakest meaningful claim costs at most ε."""
+    """The plan with the least noise in its last phase whose headline claim costs at most ε."""
     factor, amplified = claim_terms(plan)
     noise = solve_noise(
         lambda z: plan.with_noise(z).promise(factor=factor, amplified=amplified),
@@ -230,6 +273,17 @@ def _check_counts(plan: PrivacyPlan) -> None:
         raise PrivacyError("a known unit and trust", f"{plan.unit}, {plan.trust}", "see `recipes`")
 
 
+def _check_phases(plan: PrivacyPlan) -> None:
+    """Phases protect the same thing in the same way; only rounds, parts and cohorts differ."""
+    if plan.before is None:
+        return
+    same = ("unit", "trust", "sites", "units", "delta")
+    if any(getattr(plan, name) != getattr(plan.before, name) for name in same):
+        raise PrivacyError(
+            "phases with one unit, trust, δ and number of sites", "others", "fix the recipe's plan"
+        )
+
+
 def _check_delta(delta: float, units: int) -> None:
     if not 0 < delta < 1 / units:
         raise PrivacyError(
@@ -252,9 +306,16 @@ _SLOTS_OF: dict[Trust, tuple[Slot, ...]] = {
 }
 
 
-def _check_part(part: Part, trust: Trust) -> None:
+def _check_part(part: Part, plan: PrivacyPlan) -> None:
+    trust = plan.trust
     if trust == "none":
         return
+    if part.rate is not None and plan.unit != "record":
+        raise PrivacyError(
+            "batches drawn record by record only where a record is protected",
+            f"a batch rate for unit {plan.unit}",
+            "leave the part's rate out: the coins of single rows hide no larger unit",
+        )
     if part.slot not in _SLOTS_OF[trust]:
         slots_here = " or ".join(_SLOTS_OF[trust])
         raise PrivacyError(f"slot {slots_here} for {trust} trust", part.slot, "fix the plan")
@@ -274,10 +335,15 @@ def _check_part(part: Part, trust: Trust) -> None:
         )
 
 
+def _whole(round: Any) -> int:
+    """A round of a receipt; what is none belongs to the last phase, which refuses it."""
+    return round if type(round) is int else 2**31
+
+
 def _check_receipt(receipt: Receipt, part: Part, plan: PrivacyPlan) -> None:
     try:
         enough = receipt.std >= part.noise * receipt.bound * (1 - 1e-9)
-        within = type(receipt.round) is int and 0 <= receipt.round < plan.rounds
+        within = type(receipt.round) is int and plan.first <= receipt.round < plan.length
         same = (receipt.slot, receipt.unit, receipt.mechanism) == (part.slot, plan.unit, "gaussian")
         fits = enough and within and same and 0 < receipt.bound <= part.bound
     except TypeError:  # a field that is no number

@@ -20,6 +20,10 @@ def _row(claim: Claim) -> str:
     return f"| {' | '.join(cells)} | {claim.delta:.2g} | {_price(claim.epsilon_rdp)} |"
 
 
+def _rounds(plan: Mapping[str, Any]) -> int:
+    return int(plan["rounds"]) + (_rounds(plan["before"]) if plan["before"] else 0)
+
+
 def _bullets(items: Sequence[str]) -> str:
     return "\n".join(f"- {item}" for item in items) or "- none"
 
@@ -34,7 +38,7 @@ def write_card(manifest: Mapping[str, Any], schema: Schema, claims: Sequence[Cla
     return f"""# {manifest["name"]}
 
 Synthetic data ({schema.kind}, {schema.n_classes} class(es)) made by the recipe
-`{manifest["recipe"]}` from {plan["sites"]} site(s) over {plan["rounds"]} round(s).
+`{manifest["recipe"]}` from {plan["sites"]} site(s) over {_rounds(plan)} round(s).
 Every row of the sample was drawn from the generator; by chance one may resemble a real row.
 
 ## What is promised

@@ -50,7 +50,7 @@ def verify(path: str | Path) -> Verdict:
         (
             f"{len(files) - 1} files match the manifest",
             f"the ledger is an unbroken chain of {len(entries)} entries",
-            f"{rounds} charged round(s) fit the plan of {release.plan.rounds}",
+            f"{rounds} charged round(s) fit the plan of {release.plan.length}",
             f"{len(release.claims)} claim(s) recomputed: ε agrees",
         ),
     )

@@ -45,16 +45,17 @@ class InProcess:
         envelope = Envelope(self.study, round)
         if self.wire:
             task = decode_task(encode_task(task, envelope), envelope)
-        joined = self.sites.join(cohort)
-        size = self.chunk or self._chunk(task)
+        joined = self.sites.join(cohort, round)
+        size = self.chunk or self._chunk(task, round)
         for start in range(0, len(joined), size):
             sealed = self.sites.answer(task, round, joined[start : start + size])
             yield from self._through_wire(sealed, envelope) if self.wire else (sealed,)
 
-    def _chunk(self, task: Task) -> int:
+    def _chunk(self, task: Task, round: int) -> int:
         """As many sites as keep the working set within bounds."""
         floats = sum(value.numel() for value in task.arrays.values())
-        floats += sum(int(np.prod(part.shape)) for part in self.sites.recipe.plan.parts)
+        parts = self.sites.recipe.plan.at(round).parts
+        floats += sum(int(np.prod(part.shape)) for part in parts)
         return int(min(max(_CHUNK_BYTES // (4 * _WORKING_COPIES * max(floats, 1)), 1), 1024))
 
     def _through_wire(self, sealed: Sealed, envelope: Envelope) -> Iterator[Sealed]:
@@ -63,9 +64,9 @@ class InProcess:
             single = Sealed(sealed.kind, sealed.round, parts, sealed.receipts)
             yield decode_sealed(encode_sealed(single, envelope), envelope)
 
-    def count_void(self, cohort: np.ndarray) -> None:
+    def count_void(self, cohort: np.ndarray, round: int) -> None:
         """A charged round that never finished counts as joined."""
-        self.sites.join(cohort)
+        self.sites.join(cohort, round)
 
     def save(self) -> dict[str, Tensor]:
         """Allowances left, and which sites have memory."""

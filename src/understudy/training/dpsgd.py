@@ -1,0 +1,138 @@
+"""DP-SGD over a stack of clients: secret batches, clipped gradients of single records.
+
+One step of every client at once (Abadi et al. 2016): each record enters the batch by its own
+coin flip, its gradient is clipped as a whole to the bound, the sum is handed out as `Bounded`
+for noise. The batch comes from the plan (`Private.sample`) and so does the noise; what is
+here is the sum between them. Batches are cut into pieces that fit memory; empty batches give
+zero; a gradient that is not finite counts as zero.
+
+What record-level privacy needs of a loss, and is checked: one number per record that no
+other record moves. BatchNorm or a batch MMD inside the loss breaks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from understudy.errors import PrivacyError
+from understudy.nets.layers import Params, Tapped
+from understudy.nets.pergrad import RecordGradients
+from understudy.privacy.clip import Bounded
+
+__all__ = ["RecordLoss", "Records", "check_separable", "clipped_gradients", "pieces"]
+
+# Kernels round differently for batches of different size, so one record can move the others'
+# gradients in the seventh digit. Clipping this much below the bound leaves room for it.
+ROUNDING = 1e-3
+_PIECE_BYTES = 48 * 2**20  # of rows and activations in one piece of a batch
+_COPIES = 12  # activations and their gradients, as multiples of a record
+
+
+@dataclass(frozen=True)
+class Records:
+    """What a loss sees: ``x`` [C, B, F], ``y`` [C, B], ``real`` [C, B] (1, or 0 for padding)."""
+
+    x: Tensor
+    y: Tensor
+    real: Tensor
+    noise: Tensor  # [C, B, …] what the loss draws at random, one row per record
+
+
+RecordLoss = Callable[[Mapping[str, Tensor], Records], Tensor]  # → [C, B]
+
+
+def clipped_gradients(
+    loss: RecordLoss,
+    params: Mapping[str, Tensor],
+    pieces: Iterator[Records],
+    bound: float,
+    *,
+    only: str = "",
+) -> Bounded:
+    """Per client, the sum of its batch's gradients, each clipped to L2 norm ``bound``: ``[C, P]``.
+
+    ``params`` are ``[C, …]``; those under ``only`` are differentiated and flattened in order.
+    Guarantee: adding or removing one record moves a client's row by at most ``bound``, because
+    a record has one gradient, clipped as a whole. It breaks where the loss couples records.
+    """
+    names = [name for name in params if name.startswith(only)]
+    clients = len(params[names[0]])
+    total = torch.zeros(clients, sum(params[n][0].numel() for n in names), dtype=torch.float64)
+    for piece in pieces:
+        summed = _piece(loss, params, piece, bound, only)
+        total += torch.cat([summed[name].flatten(1) for name in names], dim=1)
+    return Bounded(total, bound, "record")
+
+
+def _piece(
+    loss: RecordLoss, params: Mapping[str, Tensor], piece: Records, bound: float, only: str
+) -> Params:
+    """Clipped sums by parameter, of one piece of the batches."""
+    tapped = Tapped(params, only)
+    losses = loss(tapped, piece)
+    if losses.shape != piece.real.shape:
+        raise PrivacyError("a loss per record [C, B]", f"{tuple(losses.shape)}", "do not sum it")
+    gradients = RecordGradients.of(losses.sum(), tapped.taps)
+    norms = gradients.square_norms().sqrt()
+    broken = ~torch.isfinite(norms)
+    limit = bound * (1 - ROUNDING)
+    scale = torch.where(norms > limit, limit / norms, torch.ones_like(norms)) * piece.real
+    if bool(broken.any()):  # masked before any product: zero times infinity would be no number
+        gradients, scale = gradients.without(broken), scale.masked_fill(broken, 0)
+    return gradients.weighted_sum(scale)
+
+
+def pieces(
+    x: Tensor, y: Tensor, members: Tensor, clients: int, draw: Callable[[Tensor], Tensor]
+) -> Iterator[Records]:
+    """A drawn batch ``[n, 2]`` (client, row) as padded stacks that fit memory.
+
+    ``draw`` gives the random numbers of the loss for the rows at hand, ``[n, …]``.
+    """
+    site, row = members[:, 0], members[:, 1]
+    counts = torch.bincount(site, minlength=clients)
+    place = torch.arange(len(site)) - (counts.cumsum(0) - counts)[site]
+    noise = draw(row)
+    width = max(1, _PIECE_BYTES // (4 * _COPIES * x.shape[1] * clients))
+    for start in range(0, int(counts.max()), width):
+        chosen = (place >= start) & (place < start + width)
+        where = site[chosen], place[chosen] - start
+        yield _padded(x[row[chosen]], y[row[chosen]], noise[chosen], where, clients)
+
+
+def _padded(
+    x: Tensor, y: Tensor, noise: Tensor, where: tuple[Tensor, Tensor], clients: int
+) -> Records:
+    """Records laid out at their (client, place), zeros elsewhere."""
+    shape = (clients, int(where[1].max()) + 1)
+    out = Records(
+        x.new_zeros(*shape, x.shape[1]),
+        y.new_zeros(shape),
+        x.new_zeros(shape),
+        noise.new_zeros(*shape, *noise.shape[1:]),
+    )
+    out.x[where], out.y[where], out.real[where], out.noise[where] = x, y, 1, noise
+    return out
+
+
+def check_separable(loss: RecordLoss, params: Mapping[str, Tensor], probe: Records) -> None:
+    """Refuse a loss in which one record moves another's: it cannot be clipped per record.
+
+    ``probe`` holds made-up records; the first is changed and the others' losses must stay.
+    """
+    changed = Records(probe.x.clone(), probe.y.clone(), probe.real, probe.noise.clone())
+    changed.x[:, 0] = 1 - changed.x[:, 0]
+    changed.noise[:, 0] += 1
+    with torch.no_grad():
+        before, after = (loss(params, p) for p in (probe, changed))
+    same = before.shape == probe.real.shape and torch.equal(before[:, 1:], after[:, 1:])
+    if not same:
+        raise PrivacyError(
+            "a loss in which records do not see each other",
+            "one that couples the records of a batch (BatchNorm, a batch MMD)",
+            'protect whole sites (privacy.unit = "site"), or use GroupNorm and a loss per record',
+        )
