@@ -5,6 +5,7 @@ import torch
 
 from contracts.toys import ToyMean, ToyStep, ToySum, shards, study
 from understudy.errors import PrivacyError
+from understudy.federation import slots
 from understudy.federation.slots import Private, seal
 from understudy.privacy.clip import Bounded, clip
 from understudy.privacy.plan import PrivacyPlan
@@ -57,6 +58,13 @@ def test_rows_that_are_not_finite_add_nothing() -> None:
 
     found = private.sum("sum", shards(1, 3), spoiled, lambda y: y)
     assert torch.equal(found.value, torch.zeros(1, 2, 3).double())
+
+
+@pytest.mark.parametrize("held", [1, 7, 2**21])
+def test_a_sum_is_the_same_whatever_the_number_of_rows_held_at_once(monkeypatch, held) -> None:
+    whole = sums(plan("record", "central"), scale=9.0).value
+    monkeypatch.setattr(slots, "_HELD", held)
+    assert torch.allclose(sums(plan("record", "central"), scale=9.0).value, whole)
 
 
 @pytest.mark.parametrize("trust, kind", [("central", "entrusted"), ("local", "noised")])
@@ -147,3 +155,42 @@ def test_a_value_noised_in_steps_must_be_a_tensor() -> None:
     raw = Bounded(torch.zeros(1, 3), 1.0, "record")
     with pytest.raises(PrivacyError):
         seal(stepped(), {"step": raw}, private, source())
+
+
+def drawn(times: int, each: int = 3) -> torch.Tensor:
+    """Which of the rows of two sites each of many batches holds, ``[times, rows]``."""
+    private, data = Private(stepped(), 0, source()), shards(2, each)
+    inside = torch.zeros(times, 2 * each)
+    for batch in inside:
+        batch[private.sample("step", data)[:, 1]] = 1
+    return inside
+
+
+def test_records_join_a_batch_at_the_planned_rate_and_independently() -> None:
+    inside, rate = drawn(4000), stepped().part("step").rate
+    assert torch.allclose(inside.mean(0), torch.tensor(rate), atol=0.035)  # 4.4 deviations
+    off = ~torch.eye(inside.shape[1], dtype=torch.bool)
+    assert torch.corrcoef(inside.T)[off].abs().max() < 0.07  # 4.4 deviations
+
+
+def test_successive_batches_are_drawn_afresh() -> None:
+    inside = drawn(4000)
+    same = (inside[1:] == inside[:-1]).float().mean(0)
+    assert torch.allclose(same, torch.tensor(0.5), atol=0.035)
+
+
+def test_batches_may_be_empty_and_vary_in_size() -> None:
+    sizes = drawn(1000).sum(1)
+    assert sizes.min() == 0 and sizes.max() == 6  # 2⁻⁶ each
+
+
+def test_a_drawn_row_belongs_to_its_site() -> None:
+    data = shards(3, 5)
+    site, row = Private(stepped(), 0, source()).sample("step", data).T
+    assert len(row) and torch.equal(row // 5, site)
+
+
+def test_without_a_rate_every_record_is_in_the_batch() -> None:
+    p = plan("record", "central")
+    members = Private(p, 0, source()).sample("sum", shards(2, 5))
+    assert torch.equal(members[:, 1], torch.arange(10))
