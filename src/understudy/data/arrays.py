@@ -1,28 +1,32 @@
-"""Images and series from npz files, folders of images and MNIST's IDX format."""
+"""Images and series from npz files, folders of images and MNIST's IDX format.
+
+Folders laid out as CelebA's, and LEAF's JSON files, are recognised by what they hold.
+"""
 
 from __future__ import annotations
 
 import gzip
+import math
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
 
+from understudy.data.celeba import ATTRIBUTES, read_celeba
+from understudy.data.images import IMAGE_FILES, read_images
+from understudy.data.leaf import is_leaf, read_leaf
 from understudy.data.records import Records, check_size, file_kind, unreadable
 from understudy.data.schema import Schema
 from understudy.errors import DataError
 
 __all__ = ["load_npz", "main_array", "read_arrays", "shape_images", "shape_series"]
 
-IMAGE_FILES = (".png", ".jpg", ".jpeg")
-
 
 def read_arrays(path: Path, schema: Schema) -> Records:
     """Read images or series by their public schema."""
-    if path.is_dir():
-        if schema.kind != "image":
-            raise DataError("a file of series", "a folder", "save the series as npz")
-        return _read_folder(path, schema)
+    if path.is_dir() or path.suffix == ".json":
+        return _read_images(path, schema)
     if "-idx" in path.name:
         return _read_idx(path, schema)
     return _read_npz(path, schema)
@@ -115,45 +119,45 @@ def _shaped(schema: Schema, held: np.ndarray) -> np.ndarray:
     return held.reshape(shape)
 
 
+def _read_images(path: Path, schema: Schema) -> Records:
+    """CelebA's folder, LEAF's JSON, or a folder of image files."""
+    if schema.kind != "image":
+        raise DataError("a file of series", "a folder or JSON", "save the series as npz")
+    if (path / ATTRIBUTES).exists():
+        return read_celeba(path, schema)
+    return read_leaf(path, schema) if is_leaf(path) else _read_folder(path, schema)
+
+
 def _read_folder(path: Path, schema: Schema) -> Records:
     """Images in one sub-folder per class (or directly, without classes)."""
     single = schema.classes == ("all",)
-    found = {p.name for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")}
-    if not single and found - set(schema.classes):
-        raise DataError(
-            "sub-folders named after the public classes",
-            f"{len(found - set(schema.classes))} others",
-            "rename or move them",
-        )
+    _check_folder(path, schema, single)
     folders = [path] if single else [path / name for name in schema.classes]
     files = [sorted(_images_in(folder)) for folder in folders]
-    loaded = [_read_image(f, schema) for group in files for f in group]
-    images = np.stack(loaded) if loaded else np.zeros((0, *schema.shape), np.uint8)
+    images = read_images([file for group in files for file in group], schema)
     labels = np.repeat(np.array(schema.classes), [len(group) for group in files])
     return _arrays_of(schema, images, labels)
+
+
+def _check_folder(path: Path, schema: Schema, single: bool) -> None:
+    """Refuse images that lie where no class would find them; names are not quoted."""
+    found = {p.name for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")}
+    others = len(found if single else found - set(schema.classes))
+    beside = 0 if single else len(_images_in(path))
+    if others or beside:
+        raise DataError(
+            "images directly in the folder (the schema has no classes)"
+            if single
+            else "images in sub-folders named after the public classes",
+            f"{others} others, {beside} images beside them" if beside else f"{others} others",
+            "rename or move them, or correct the schema's classes",
+        )
 
 
 def _images_in(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     return [p for p in folder.iterdir() if p.suffix.lower() in IMAGE_FILES]
-
-
-def _read_image(path: Path, schema: Schema) -> np.ndarray:
-    from PIL import Image
-
-    colour = "RGB" if schema.shape[2:] == (3,) else "L"
-    try:
-        with Image.open(path) as image:
-            if (image.height, image.width) != schema.shape[:2]:
-                raise DataError(
-                    f"images of {schema.shape[0]} x {schema.shape[1]}",
-                    "another size",
-                    "resize them",
-                )
-            return np.asarray(image.convert(colour)).reshape(schema.shape)
-    except (OSError, ValueError, Image.DecompressionBombError):
-        raise DataError("PNG or JPEG images", "a file that is not", "remove it") from None
 
 
 def _read_idx(path: Path, schema: Schema) -> Records:
@@ -164,10 +168,13 @@ def _read_idx(path: Path, schema: Schema) -> Records:
 
 
 def _idx(path: Path) -> np.ndarray:
+    """An array of bytes: its shape stands in front, and no more than that is unpacked."""
     try:
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        axes = raw[3] if raw[:3] == b"\0\0\x08" else 0
-        shape = tuple(np.frombuffer(raw, ">u4", axes, 4).astype(int))
-        return np.frombuffer(raw, np.uint8, offset=4 + 4 * axes).reshape(shape)
-    except (OSError, EOFError, ValueError, IndexError) as error:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            head = file.read(4)
+            axes = head[3] if head[:3] == b"\0\0\x08" else 0
+            shape = np.frombuffer(file.read(4 * axes), ">u4", axes).tolist()
+            check_size(math.prod(shape))
+            return np.frombuffer(file.read(math.prod(shape) + 1), np.uint8).reshape(shape)
+    except (OSError, EOFError, ValueError, IndexError, zlib.error) as error:
         raise unreadable(path, error) from None

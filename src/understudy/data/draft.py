@@ -15,8 +15,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from understudy.data.arrays import IMAGE_FILES, load_npz
+from understudy.data.arrays import load_npz
+from understudy.data.celeba import ATTRIBUTES, IMAGES
 from understudy.data.cells import TRUTHS, read_cells, texts
+from understudy.data.images import IMAGE_FILES, image_shape
+from understudy.data.leaf import is_leaf
 from understudy.data.schema import MISSING_AS, Column
 from understudy.data.schema_toml import toml_key, toml_value
 from understudy.data.table import read_frame
@@ -37,6 +40,12 @@ MAX_LISTED = 200
 RARE = 10
 FAR = 10**12
 
+RESIZE = "# resize = true  # crop and scale image files of other sizes; without it they are refused"
+CELEBA = (
+    'classes = ["no", "yes"]  # -1 and 1 in the list',
+    'person = "identity"',
+    "rows_per_person = 35  # as published",
+)
 HEADER = """\
 # A DRAFT, made by looking at rows that may be private. Nothing here is public knowledge yet.
 # For every line marked "guess": replace it by what is known without these rows, or make
@@ -52,8 +61,10 @@ def draft(
     if not path.exists():
         raise DataError("a data file", f"nothing at {path}", "check the path")
     name = name or re.split(r"\.(csv|parquet|pq|npz)", path.name)[0]
+    if is_leaf(path):
+        raise DataError("rows to draft from", "LEAF's JSON", "start from docs/schema.md's FEMNIST")
     if path.is_dir():
-        return _draft_folder(path, name)
+        return _draft_folder(path, name, label)
     if path.suffix == ".npz":
         return _draft_arrays(load_npz(path), name)
     return _draft_table(read_frame(path), label, name)
@@ -253,18 +264,19 @@ def _others(arrays: dict[str, np.ndarray]) -> list[str]:
     return [line] if extra else []
 
 
-def _draft_folder(path: Path, name: str) -> tuple[str, list[str]]:
-    """Images in one sub-folder per class."""
-    from PIL import Image
-
+def _draft_folder(path: Path, name: str, label: str | None) -> tuple[str, list[str]]:
+    """Images in one sub-folder per class, or CelebA."""
+    celeba = (path / ATTRIBUTES).exists()
     folders = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
-    files = [p for p in path.rglob("*") if p.suffix.lower() in IMAGE_FILES]
+    inside = path / IMAGES if celeba else path
+    files = sorted(p for p in inside.rglob("*") if p.suffix.lower() in IMAGE_FILES)
     if not files:
         raise DataError("a folder of PNG or JPEG images", "none", "check the path")
-    with Image.open(files[0]) as image:
-        shape = [image.height, image.width, *([] if image.mode in ("L", "1", "I;16") else [3])]
-    lines = [*_head("image", name, len(files)), f"shape = {toml_value(shape)}"]
-    if folders:
+    shape = f"shape = {toml_value(image_shape(files[0]))}  # guess: the first image's"
+    lines = [*_head("image", name, len(files)), shape, RESIZE]
+    if celeba:
+        lines += [f"label = {toml_value(label or 'Male')}  # any of the attributes", *CELEBA]
+    elif folders:
         classes = [folder.name for folder in folders]
         lines.append(f"classes = {toml_value(classes)}  # guess: the sub-folders")
     return HEADER + "\n".join(lines) + "\n", _warnings([], [])

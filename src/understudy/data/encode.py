@@ -10,7 +10,6 @@ span for numeric columns.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +17,7 @@ import pandas as pd
 
 from understudy.data.arrays import shape_images, shape_series
 from understudy.data.cells import bounds, read_cells, settle, texts, to_array
+from understudy.data.records import check_memory
 from understudy.data.schema import Column, Schema
 from understudy.data.table import Records, check_columns
 from understudy.errors import DataError
@@ -72,7 +72,7 @@ def blocks(schema: Schema) -> tuple[Block, ...]:
 
 def encode(schema: Schema, records: Records, *, limit: int | None = None) -> Encoded:
     """Encode records; refuses up front what would need more than ``limit`` bytes."""
-    _check_memory(len(records) * schema.width * 4, limit)
+    check_memory(len(records) * schema.width * 4, limit)
     whole = {"table": _encode_table, "image": _encode_images, "series": _encode_series}
     x, y = whole[schema.kind](schema, records)
     person = _persons(schema, records)
@@ -194,6 +194,8 @@ def _classes(schema: Schema, labels: np.ndarray | None, n: int) -> np.ndarray:
 def _persons(schema: Schema, records: Records) -> np.ndarray | None:
     if schema.person is None:
         return None
+    if not len(records):
+        return np.zeros(0, np.int64)
     values = records.person
     if values is None and records.frame is not None and schema.person in records.frame:
         values = records.frame[schema.person].to_numpy()
@@ -243,21 +245,3 @@ def _check_features(schema: Schema, x: np.ndarray, y: np.ndarray) -> None:
         )
     if len(y) and not 0 <= y.min() <= y.max() < schema.n_classes:
         raise DataError(f"classes 0 to {schema.n_classes - 1}", "others", "check the labels")
-
-
-def _check_memory(needed: int, limit: int | None) -> None:
-    limit = limit or memory_limit()
-    if needed > limit:
-        raise DataError(
-            f"at most {limit / 2**30:.1f} GiB of encoded rows",
-            f"{needed / 2**30:.1f} GiB",
-            "use fewer rows or coarser categories, or a larger machine",
-        )
-
-
-def memory_limit() -> int:
-    """Half of this machine's memory, in bytes (4 GiB if it cannot be told)."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    except (AttributeError, ValueError, OSError):
-        return 4 * 2**30

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pandas as pd
 
 from understudy.errors import DataError
 
-__all__ = ["Records", "check_size", "file_kind", "unreadable"]
+__all__ = ["Records", "check_memory", "check_size", "file_kind", "unreadable"]
 
 MAX_FILE = 16 * 2**30
 SUFFIXES = {"csv": (".csv",), "parquet": (".parquet", ".pq"), "npz": (".npz",)}
@@ -59,6 +60,25 @@ def check_size(size: int) -> None:
         raise DataError(
             f"at most {MAX_FILE / 2**30:.0f} GiB", f"{size / 2**30:.1f} GiB", "split the file"
         )
+
+
+def check_memory(needed: int, limit: int | None = None) -> None:
+    """Refuse, before making room for them, rows that would take too many bytes."""
+    limit = limit or memory_limit()
+    if needed > limit:
+        raise DataError(
+            f"at most {limit / 2**30:.1f} GiB of encoded rows",
+            f"{needed / 2**30:.1f} GiB",
+            "use fewer rows or coarser categories, or a larger machine",
+        )
+
+
+def memory_limit() -> int:
+    """Half of this machine's memory, in bytes (4 GiB if it cannot be told)."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (AttributeError, ValueError, OSError):
+        return 4 * 2**30
 
 
 def unreadable(path: Path, error: Exception) -> DataError:

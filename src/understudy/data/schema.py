@@ -122,7 +122,9 @@ class Schema:
     ``columns`` are a table's columns or a series' channels. ``classes`` come from the
     label column (tables) or are given (images, series); ``("all",)`` if there is none.
     ``ignore`` names columns a file may hold that are never used; ``missing_as`` the
-    cell texts that mean "missing" (unless a column lists one as a category).
+    cell texts that mean "missing" (unless a column lists one as a category). For images,
+    ``label`` may name the attribute that the classes are about; ``resize`` lets image files
+    of other sizes be cropped and scaled; ``white`` is the brightest value in lists of pixels.
     """
 
     kind: str
@@ -137,6 +139,8 @@ class Schema:
     rows_per_person: int | None = None
     ignore: tuple[str, ...] = ()
     missing_as: tuple[str, ...] = field(default=MISSING_AS)
+    resize: bool = False
+    white: float = 1.0
 
     def __post_init__(self) -> None:
         self.check()
@@ -154,6 +158,7 @@ class Schema:
             )
         self._check_columns()
         self._check_shape()
+        self._check_pixels()
         self._check_classes()
         self._check_balance()
         self._check_person()
@@ -199,6 +204,16 @@ class Schema:
                 "use fewer or coarser ones",
             )
 
+    def _check_pixels(self) -> None:
+        """The rules for image files: a switch, and a finite number above 0."""
+        if not isinstance(self.resize, bool):
+            raise SchemaError("resize = true or false", repr(self.resize), "correct it")
+        if type(self.white) not in (int, float) or not 0 < self.white < math.inf:
+            raise SchemaError("white: a number above 0", repr(self.white), "use 1 or 255")
+        object.__setattr__(self, "white", float(self.white))
+        if self.kind != "image" and (self.resize or self.white != 1):
+            raise SchemaError("resize and white only for images", self.kind, "remove them")
+
     def _check_classes(self) -> None:
         given = self.classes
         if self.kind == "table" and self.label is not None:
@@ -211,7 +226,7 @@ class Schema:
         elif self.kind == "table" and given not in ((), ("all",)):
             raise SchemaError("a label column for the classes", "none", "set label")
         elif self.label is not None:
-            raise SchemaError("classes for images and series", "a label column", "remove label")
+            self._check_attribute()
         object.__setattr__(self, "classes", given or ("all",))
         check_names(self.classes, "classes", MAX_CATEGORIES)
 
@@ -228,6 +243,14 @@ class Schema:
                 "change the column, or leave label out if there are no classes",
             )
         return column.classes
+
+    def _check_attribute(self) -> None:
+        """An image's label names what its classes are about; the files may hold others."""
+        if self.kind != "image" or len(self.classes) < 2:
+            raise SchemaError(
+                "classes for images and series", "a label column", "list classes, or remove label"
+            )
+        _check_name(self.label)
 
     def _check_balance(self) -> None:
         if self.balance is None:
