@@ -31,6 +31,7 @@ from threadpoolctl import threadpool_limits
 from understudy import Records, Release, Schema, Study, run
 from understudy.data import Column, encode, from_frame
 from understudy.data.bundled import bundled, holdout
+from understudy.evaluate.students import thesis_students
 from understudy.evaluate.utility import Rows, measure_utility
 from understudy.rng import Streams
 
@@ -164,7 +165,11 @@ def cell(data: str, epsilon: float, seed: int, rows: int, real: bool) -> dict[st
         )
     )
     train = train if real else train.take(np.arange(0))
-    utility = measure_utility(task.schema, drawn, train, test, rng=Streams.from_seed(seed))
+    # Images: the students that the recorded figures were measured with.
+    learners = thesis_students() if task.schema.kind == "image" else None
+    utility = measure_utility(
+        task.schema, drawn, train, test, rng=Streams.from_seed(seed), learners=learners
+    )
     claim = made.claims[0]
     scores = {
         s.student: {c.name: round(c.synthetic.value, 4) for c in s.scores} for s in utility.students

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,7 @@ import pytest
 from understudy.data.encode import Encoded, decode
 from understudy.data.schema import Column, Schema
 from understudy.data.table import Records
-from understudy.evaluate import evaluate, utility
-from understudy.nets.classifier import Training
+from understudy.evaluate import evaluate, students
 
 CLAIM: dict[str, Any] = {
     "unit": "record",
@@ -90,7 +89,9 @@ def image_rows(n: int, rng: np.random.Generator) -> Encoded:
 
 
 def cut_training(patch: pytest.MonkeyPatch, steps: int) -> None:
-    patch.setattr(utility, "TRAINING", Training(steps=steps))
+    for name in ("TRAINING", "IMAGE_TRAINING"):
+        how = replace(getattr(students, name), steps=steps)
+        patch.setattr(students, name, how)
 
 
 @pytest.fixture

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from understudy.evaluate.evaluation import Scores, evaluate, hold_out
 from understudy.evaluate.fidelity import Fidelity, measure_fidelity
+from understudy.evaluate.rows import Rows
 from understudy.evaluate.score import INTERNAL, Compared, Score
-from understudy.evaluate.utility import Rows, Utility, measure_utility
+from understudy.evaluate.utility import Utility, measure_utility
 
 __all__ = [
     "INTERNAL",

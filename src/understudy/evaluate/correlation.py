@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from understudy.data.schema import Column, Schema
+from understudy.evaluate.rows import Rows
 from understudy.evaluate.score import Score, distance, resample
-from understudy.evaluate.utility import Rows
 
 __all__ = [
     "WIDEST",

@@ -23,8 +23,9 @@ from understudy.data.schema import Schema
 from understudy.data.table import Records, read
 from understudy.errors import OutputError
 from understudy.evaluate.fidelity import Fidelity, measure_fidelity
+from understudy.evaluate.rows import Rows
 from understudy.evaluate.score import INTERNAL
-from understudy.evaluate.utility import Progress, Rows, Utility, measure_utility
+from understudy.evaluate.utility import Progress, Utility, measure_utility
 from understudy.rng import Streams
 
 __all__ = ["ReleaseLike", "Scores", "evaluate", "hold_out"]

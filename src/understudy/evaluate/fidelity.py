@@ -18,8 +18,8 @@ import numpy as np
 from understudy.data.schema import Column, Schema
 from understudy.evaluate.correlation import WIDEST, associated_names, correlation_scores
 from understudy.evaluate.pixels import pixel_scores
+from understudy.evaluate.rows import Rows
 from understudy.evaluate.score import Compared, Score, distance, weights
-from understudy.evaluate.utility import Rows
 
 __all__ = ["Axis", "ColumnFit", "Fidelity", "axes", "measure_fidelity"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from understudy.data.schema import Schema
+from understudy.evaluate.rows import Rows
 from understudy.evaluate.score import Score, distance, weights
-from understudy.evaluate.utility import Rows
 
 __all__ = ["mean_images", "pixel_scores"]
 

@@ -27,8 +27,9 @@ from understudy.data.schema import Schema
 from understudy.evaluate.correlation import correlations
 from understudy.evaluate.fidelity import Axis
 from understudy.evaluate.pixels import mean_images
+from understudy.evaluate.rows import Rows
 from understudy.evaluate.score import Compared
-from understudy.evaluate.utility import Rows, StudentScores
+from understudy.evaluate.utility import StudentScores
 
 __all__ = [
     "class_rows",

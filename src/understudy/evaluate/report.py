@@ -20,8 +20,9 @@ from understudy.data.schema import Schema
 from understudy.evaluate import plots, words
 from understudy.evaluate.correlation import largest_differences
 from understudy.evaluate.fidelity import ColumnFit, Fidelity, axes
+from understudy.evaluate.rows import Rows
 from understudy.evaluate.score import INTERNAL, Compared
-from understudy.evaluate.utility import Rows, StudentScores, Utility
+from understudy.evaluate.utility import StudentScores, Utility
 
 __all__ = ["Material", "render"]
 

@@ -1,0 +1,24 @@
+"""Encoded rows with their classes: what every measure here is taken of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["Rows"]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Encoded rows: ``x`` float32 [n, F] in [0, 1], ``y`` int64 [n]."""
+
+    x: np.ndarray
+    y: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, index: np.ndarray) -> Rows:
+        """The rows at ``index``."""
+        return Rows(self.x[index], self.y[index])
