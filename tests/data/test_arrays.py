@@ -129,3 +129,52 @@ def test_idx_files_bring_their_labels(tmp_path) -> None:
     path.write_bytes(gzip.compress(images)[:-9])
     with pytest.raises(DataError, match="readable"):
         read(path, schema)
+
+
+@pytest.mark.parametrize("labels", [np.array(["cat", "cow"]), np.array([0, 2]), np.array([0, -1])])
+def test_labels_outside_the_public_classes_are_refused(tmp_path, labels: np.ndarray) -> None:
+    np.savez(tmp_path / "a.npz", X=np.zeros((2, 4, 3), np.uint8), y=labels)
+    with pytest.raises(DataError, match="2 public classes; found 1") as caught:
+        encode(IMAGES, read(tmp_path / "a.npz", IMAGES))
+    assert "cow" not in str(caught.value)
+
+
+def _idx(tmp_path, labels: bytes, count: int = 2):
+    path = tmp_path / "train-images-idx3-ubyte"
+    path.write_bytes(b"\0\0\x08\x03" + struct.pack(">3I", count, 4, 3) + bytes(24))
+    head = b"\0\0\x08\x01" + struct.pack(">I", len(labels))
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(head + labels)
+    return path
+
+
+@pytest.mark.parametrize("labels", [b"\0\2", b"\0", b"\0\0\0"])
+def test_idx_labels_that_do_not_fit_are_refused(tmp_path, labels: bytes) -> None:
+    with pytest.raises(DataError, match="label"):
+        encode(IMAGES, read(_idx(tmp_path, labels), IMAGES))
+
+
+@pytest.mark.parametrize("count", [1, 3, 2**32 - 1])
+def test_idx_files_hold_what_their_header_says(tmp_path, count: int) -> None:
+    with pytest.raises(DataError, match=r"readable|GiB"):
+        read(_idx(tmp_path, b"\0\0", count), IMAGES)
+
+
+def test_an_idx_file_that_unpacks_too_large_is_refused_unread(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    path.write_bytes(gzip.compress(b"\0\0\x08\x03" + struct.pack(">3I", 999, 4, 3) + bytes(11988)))
+    monkeypatch.setattr(records_module, "MAX_FILE", 5000)
+    with pytest.raises(DataError, match="GiB"):
+        read(path, IMAGES)
+
+
+def test_a_class_is_never_followed_as_a_path(tmp_path) -> None:
+    _save(tmp_path / "mine" / "cat" / "1.png")
+    _save(tmp_path / "secret" / "1.png")
+    schema = Schema("image", "i", 10, classes=("cat", "../secret"), shape=(4, 3))
+    assert len(read(tmp_path / "mine", schema)) == 1
+
+
+def test_notes_in_json_do_not_turn_class_folders_into_leaf(tmp_path) -> None:
+    _save(tmp_path / "dog" / "1.png")
+    (tmp_path / "notes.json").write_text("{}")
+    assert len(read(tmp_path, IMAGES)) == 1

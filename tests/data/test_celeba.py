@@ -214,3 +214,30 @@ def test_sites_are_the_identities_with_enough_images(celeba: Path) -> None:
     sites = load_sites(study, None, rng=Streams.from_seed(0))
     assert sorted(sites.counts.tolist()) == [5, 9, 10, 12]
     assert all(len(sites.rows(i)[1].unique()) == 1 for i in range(4))
+
+
+def test_images_that_do_not_fit_end_a_run_before_anything_is_spent(
+    celeba: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = celeba.parent
+    monkeypatch.chdir(folder)
+    (folder / "schema.toml").write_text(SCHEMA.to_toml())
+    (folder / "study.toml").write_text(STUDY.format(unit="site", sites=4))
+    Image.new("L", (18, 22)).save(celeba / IMAGES / "000003.jpg")
+    done = CliRunner().invoke(app, ["run", "study.toml", "--out", "out"])
+    assert done.exit_code == 3 and "000003" not in done.output
+    assert not (folder / "out").exists() and not (folder / "out.partial").exists()
+
+
+def test_a_folder_may_be_a_site_and_may_be_empty(
+    celeba: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = celeba.parent
+    monkeypatch.chdir(folder)
+    (folder / "none").mkdir()
+    (folder / "schema.toml").write_text(SCHEMA.to_toml())
+    sites = '[[site]]\nname = "a"\ndata = "celeba"\n[[site]]\nname = "b"\ndata = "none"\n'
+    head = STUDY.format(unit="record", sites=0).split("[simulation]")[0]
+    (folder / "study.toml").write_text(head + sites)
+    call("run", "study.toml", "--out", "out", "--quiet")
+    call("verify", "out")

@@ -115,6 +115,22 @@ def test_files_are_looked_for_in_the_image_folder_alone(tmp_path: Path, name: st
     assert name not in str(caught.value)
 
 
+def test_the_image_folder_is_found_from_where_the_files_are(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "raw" / "img_align_celeba").mkdir(parents=True)
+    Image.new("RGB", (3, 2)).save(tmp_path / "raw" / "img_align_celeba" / "x.jpg")
+    path = save(tmp_path / "train" / "a.json", held(c=(["x.jpg"], [0])))
+    monkeypatch.chdir(path.parent)
+    assert len(read("a.json", FACES)) == len(read(".", FACES)) == 1
+
+
+def test_a_file_named_twice_would_count_twice_and_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    Image.new("RGB", (3, 2)).save(tmp_path / "images" / "x.jpg")
+    save(tmp_path / "a.json", held(c=(["x.jpg"], [0]), d=(["x.jpg"], [0])))
+    with pytest.raises(DataError, match="1 repeated"):
+        read(tmp_path, FACES)
+
+
 def test_names_need_a_folder_of_images(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="img_align_celeba"):
         read(save(tmp_path / "in" / "a.json", held(c=(["x.jpg"], [0]))), FACES)

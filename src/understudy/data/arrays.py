@@ -125,15 +125,16 @@ def _read_images(path: Path, schema: Schema) -> Records:
         raise DataError("a file of series", "a folder or JSON", "save the series as npz")
     if (path / ATTRIBUTES).exists():
         return read_celeba(path, schema)
-    return read_leaf(path, schema) if is_leaf(path) else _read_folder(path, schema)
+    plain = path.is_dir() and (_images_in(path) or set(_folders(path)) & set(schema.classes))
+    return read_leaf(path, schema) if is_leaf(path) and not plain else _read_folder(path, schema)
 
 
 def _read_folder(path: Path, schema: Schema) -> Records:
     """Images in one sub-folder per class (or directly, without classes)."""
     single = schema.classes == ("all",)
     _check_folder(path, schema, single)
-    folders = [path] if single else [path / name for name in schema.classes]
-    files = [sorted(_images_in(folder)) for folder in folders]
+    held = {"all": path} if single else _folders(path)
+    files = [sorted(_images_in(held[name])) if name in held else [] for name in schema.classes]
     images = read_images([file for group in files for file in group], schema)
     labels = np.repeat(np.array(schema.classes), [len(group) for group in files])
     return _arrays_of(schema, images, labels)
@@ -141,7 +142,7 @@ def _read_folder(path: Path, schema: Schema) -> Records:
 
 def _check_folder(path: Path, schema: Schema, single: bool) -> None:
     """Refuse images that lie where no class would find them; names are not quoted."""
-    found = {p.name for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")}
+    found = set(_folders(path))
     others = len(found if single else found - set(schema.classes))
     beside = 0 if single else len(_images_in(path))
     if others or beside:
@@ -154,9 +155,12 @@ def _check_folder(path: Path, schema: Schema, single: bool) -> None:
         )
 
 
+def _folders(path: Path) -> dict[str, Path]:
+    """Sub-folders that are really there: a class's name is never followed as a path."""
+    return {p.name: p for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")}
+
+
 def _images_in(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
     return [p for p in folder.iterdir() if p.suffix.lower() in IMAGE_FILES]
 
 

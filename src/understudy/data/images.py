@@ -58,10 +58,13 @@ def read_images(paths: Sequence[Path], schema: Schema) -> np.ndarray:
 
 
 def read_listed(folder: Path, names: Sequence[str], schema: Schema) -> np.ndarray:
-    """Images that a list names, from one folder: no name leads out of it, none is lacking."""
+    """Images that a list names, each once and from one folder: no name leads out of it."""
     outside = sum(os.path.basename(name) != name or "\\" in name for name in names)
     if outside:
         raise DataError("plain names of image files", f"{outside} others", "correct the list")
+    repeated = len(names) - len(set(names))
+    if repeated:
+        raise DataError("each image once", f"{repeated} repeated names", "correct the list")
     held = set(os.listdir(folder)) if folder.is_dir() else set()
     lacking = sum(name not in held for name in names)
     if lacking:

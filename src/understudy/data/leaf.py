@@ -72,7 +72,8 @@ def _images(folder: Path, users: Sequence[_User], schema: Schema) -> np.ndarray:
 
 
 def _image_folder(folder: Path) -> Path:
-    places = [base / name for base in (folder, folder.parent) for name in IMAGE_FOLDERS]
+    here = folder.absolute()
+    places = [base / name for base in (here, here.parent) for name in IMAGE_FOLDERS]
     for place in places:
         if place.is_dir():
             return place
