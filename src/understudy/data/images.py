@@ -13,6 +13,7 @@ import os
 import struct
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from math import ceil
 from pathlib import Path
 
 import numpy as np
@@ -132,13 +133,10 @@ def _fitted(image: Image.Image, schema: Schema) -> Image.Image:
     """Grey or colour bytes of the public height and width."""
     height, width = schema.shape[:2]
     mode = "RGB" if schema.shape[2:] == (3,) else "L"
-    size = image.size
-    if size != (width, height):
-        _decode_smaller(image, height, width)
-    plain = image if image.mode == mode else image.convert(mode)
-    if size == (width, height):
-        return plain
-    centre = plain.crop(_centre(plain.size, height, width))
+    if image.size == (width, height):
+        return image.convert(mode)
+    _decode_smaller(image, height, width)
+    centre = image.crop(_centre(image.size, height, width)).convert(mode)
     return centre.resize((width, height), Image.Resampling.BILINEAR)
 
 
@@ -147,7 +145,7 @@ def _decode_smaller(image: Image.Image, height: int, width: int) -> None:
     left, top, right, bottom = _centre(image.size, height, width)
     ratio = 2 * max(width / (right - left), height / (bottom - top))
     if ratio < 1:
-        image.draft(image.mode, (round(image.width * ratio), round(image.height * ratio)))
+        image.draft(image.mode, (ceil(image.width * ratio), ceil(image.height * ratio)))
 
 
 def _centre(size: tuple[int, int], height: int, width: int) -> tuple[int, int, int, int]:

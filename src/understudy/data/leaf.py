@@ -155,24 +155,7 @@ def _joined(labels: list[np.ndarray]) -> np.ndarray:
 
 def _pixels(schema: Schema, x: list[Any]) -> np.ndarray:
     """Bytes [n, F]: 0 is black, the schema's ``white`` is 255, nothing lies outside."""
-    if not x:
-        return np.zeros((0, schema.width), np.uint8)
-    try:
-        values = np.array(x)
-    except ValueError:  # images of different sizes
-        values = np.zeros(0)
-    shapes = [(len(x), schema.width), (len(x), *schema.shape), (len(x), *schema.shape[:2])]
-    if (
-        values.dtype.kind not in "iuf"
-        or values.shape not in shapes
-        or values.size != len(x) * schema.width
-    ):
-        raise DataError(
-            f"{schema.width} pixels in each image, as numbers (shape {list(schema.shape)})",
-            "others",
-            "correct the schema's shape, or re-make the file",
-        )
-    values = values.reshape(len(x), schema.width)
+    values = _numbers(schema, x)
     outside = int((~((values >= 0) & (values <= schema.white))).any(axis=1).sum())
     if outside:
         raise DataError(
@@ -181,3 +164,20 @@ def _pixels(schema: Schema, x: list[Any]) -> np.ndarray:
             "set white in the schema: 1 or 255",
         )
     return np.rint(values * (255 / schema.white)).astype(np.uint8)
+
+
+def _numbers(schema: Schema, x: list[Any]) -> np.ndarray:
+    """One user's images [n, F], whether their lists are flat or nested."""
+    try:
+        values = np.array(x) if x else np.zeros((0, schema.width))
+    except ValueError:  # images of different sizes
+        values = np.zeros(0)
+    flat, plain = (len(x), schema.width), (len(x), *schema.shape)
+    grey = plain[:3] if schema.shape[2:] == (1,) else plain
+    if values.dtype.kind not in "iuf" or values.shape not in (flat, plain, grey):
+        raise DataError(
+            f"{schema.width} pixels in each image, as numbers (shape {list(schema.shape)})",
+            "others",
+            "correct the schema's shape, or re-make the file",
+        )
+    return values.reshape(flat)
