@@ -154,6 +154,13 @@ def test_evaluate_writes_a_report_and_not_into_the_release(place: Path, tmp_path
     invoke("evaluate", place / "release", "--real", place / "rows.csv", "--out", inside, code=9)
 
 
+def test_fid_needs_images(place: Path, tmp_path: Path) -> None:
+    real, out = ("--real", place / "rows.csv"), ("--out", tmp_path / "report")
+    weights = ("--inception", tmp_path / "fid.safetensors")
+    said = invoke("evaluate", place / "release", *real, *out, *weights, code=1)
+    assert "images, for an FID" in said
+
+
 def test_a_seeded_run_is_repeatable_and_says_simulation(place: Path, tmp_path: Path) -> None:
     for name in ("one", "two"):
         invoke("run", place / "study.toml", "--out", tmp_path / name, "--seed", 5, "--json")

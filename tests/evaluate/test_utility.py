@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from understudy.data.schema import Column, Schema
-from understudy.evaluate.students import thesis_students
-from understudy.evaluate.utility import Rows, Utility, measure_utility, students
+from understudy.evaluate.students import students, thesis_students
+from understudy.evaluate.utility import Rows, Utility, measure_utility
 from understudy.rng import Streams
 
 SCHEMA = Schema(

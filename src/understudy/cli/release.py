@@ -84,6 +84,11 @@ def evaluate(
     test: Path | None = typer.Option(
         None, help="Real rows that no site held; 30 % of --real if absent."
     ),
+    inception: Path | None = typer.Option(
+        None,
+        metavar="FILE.safetensors",
+        help="Images: FID weights of Inception-v3; adds the FID. See docs/evaluation.md.",
+    ),
     seed: int = typer.Option(0, help="Seed of the students and pictures."),
     force: bool = typer.Option(False, "--force", help="Overwrite an earlier report."),
     quiet: bool = QUIET,
@@ -96,6 +101,8 @@ def evaluate(
     Examples:
 
       understudy evaluate release --real train.csv --test test.csv --out report
+
+      understudy evaluate release --real train.npz --inception fid.safetensors --out report
     """
     with plain_errors(json):
         loaded = Release.load(release)
@@ -105,6 +112,7 @@ def evaluate(
                 real,
                 out,
                 test=test,
+                inception=inception,
                 rng=Streams.from_seed(seed),
                 progress=lambda stage, done, total: tick(done, total, stage),
                 overwrite=force,

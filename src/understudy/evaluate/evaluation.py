@@ -21,11 +21,13 @@ import numpy as np
 from understudy.data.encode import Encoded, encode
 from understudy.data.schema import Schema
 from understudy.data.table import Records, read
-from understudy.errors import OutputError
+from understudy.errors import OutputError, UnderstudyError
 from understudy.evaluate.fidelity import Fidelity, measure_fidelity
+from understudy.evaluate.frechet import Sides, measure_frechet
+from understudy.evaluate.inception import Inception, load_inception
 from understudy.evaluate.rows import Rows
 from understudy.evaluate.score import INTERNAL
-from understudy.evaluate.utility import Progress, Utility, measure_utility
+from understudy.evaluate.utility import Progress, Utility, measure_utility, share
 from understudy.rng import Streams
 
 __all__ = ["ReleaseLike", "Scores", "evaluate", "hold_out"]
@@ -92,28 +94,30 @@ def evaluate(
     out: str | Path,
     *,
     test: Records | str | Path | None = None,
+    inception: str | Path | None = None,
     rng: Streams | None = None,
     progress: Progress | None = None,
     overwrite: bool = False,
 ) -> Scores:
     """Score ``release`` against ``real`` rows and write the report into ``out``.
 
-    Deterministic given ``rng`` (without one, a fixed default). ``progress`` is called with a
-    stage in words, the work done and the work in all.
+    Deterministic given ``rng`` (without one, a fixed default). ``inception`` is a safetensors
+    file with the FID weights of Inception-v3: images then get their FID as well. ``progress`` is
+    called with a stage in words, the work done and the work in all.
     """
     from understudy.evaluate.report import Material, render  # matplotlib takes a second to load
 
     folder = _checked(Path(out), release, overwrite)
+    network = None if inception is None else _inception(inception, release.schema)
     tell = progress or _silent
     streams = rng or Streams.from_seed(0)
     schema = release.schema
     train, held, notes = _real_rows(schema, real, test, streams)
     synthetic = _synthetic_rows(release, max(LEAST, len(train)), streams)
     found = measure_utility(
-        schema, synthetic, train, held, rng=streams.child("students"), progress=_share(tell, 850)
+        schema, synthetic, train, held, rng=streams.child("students"), progress=share(tell, 0, 600)
     )
-    tell("distributions", 850, 1000)
-    apart = measure_fidelity(schema, synthetic, train, held, rng=streams.numpy("fidelity"))
+    apart = _fidelity(schema, (synthetic, train, held), network, streams, tell)
     tell("report", 930, 1000)
     claims = tuple(_plain(_as_dict(claim)) for claim in release.claims)
     manifest = _plain(dict(release.manifest))
@@ -131,9 +135,25 @@ def _silent(stage: str, done: int, total: int) -> None:
     """Tell nobody."""
 
 
-def _share(tell: Progress, most: int) -> Progress:
-    """Report a part of the work as the first ``most`` thousandths of the whole."""
-    return lambda stage, done, total: tell(stage, most * done // total, 1000)
+def _inception(path: str | Path, schema: Schema) -> Inception:
+    if schema.kind != "image":
+        raise UnderstudyError("images, for an FID", f"a {schema.kind}", "leave Inception out")
+    return load_inception(path)
+
+
+def _fidelity(
+    schema: Schema, sides: Sides, network: Inception | None, rng: Streams, tell: Progress
+) -> Fidelity:
+    tell("distributions", 600, 1000)
+    found = measure_fidelity(schema, *sides, rng=rng.numpy("fidelity"))
+    part, streams = share(tell, 650, 930), rng.child("frechet")
+    frechet = measure_frechet(schema, *sides, rng=streams, inception=network, progress=part)
+    return replace(
+        found,
+        overall=found.overall + frechet.scores,
+        notes=found.notes + frechet.notes,
+        remarks=frechet.remarks,
+    )
 
 
 def hold_out(rows: Encoded, *, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

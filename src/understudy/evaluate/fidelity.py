@@ -4,7 +4,7 @@ Everything is compared with the held-out real rows, and beside it stands the sam
 *real* training rows to those held-out rows: the floor that even perfect synthetic rows would
 not beat. Per column: total variation (categories, classes), Kolmogorov-Smirnov and Wasserstein
 distance (numbers, in units of the public range). Over columns:
-correlations (`correlation`). Images: `pixels`. Intervals are by bootstrap.
+correlations (`correlation`). Images: `pixels`, and `frechet` beside it. Intervals are by bootstrap.
 """
 
 from __future__ import annotations
@@ -62,11 +62,12 @@ class ColumnFit:
 
 @dataclass(frozen=True)
 class Fidelity:
-    """All distances, smaller is closer, and what could not be measured and why."""
+    """All distances, smaller is closer; what could not be measured and why; how to read them."""
 
     overall: tuple[Compared, ...]
     columns: tuple[ColumnFit, ...]
     notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for scores.json."""
@@ -74,6 +75,7 @@ class Fidelity:
             "overall": [s.to_dict() for s in self.overall],
             "columns": [c.to_dict() for c in self.columns],
             "notes": list(self.notes),
+            "remarks": list(self.remarks),
         }
 
 

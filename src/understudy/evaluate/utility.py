@@ -20,10 +20,15 @@ from understudy.evaluate.score import Compared, Score, score_accuracy, score_auc
 from understudy.evaluate.students import Learner, Tick, answer, students
 from understudy.rng import Streams
 
-__all__ = ["Progress", "Rows", "StudentScores", "Utility", "measure_utility", "students"]
+__all__ = ["Progress", "Rows", "StudentScores", "Utility", "measure_utility", "share"]
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage in words, the work done and the work in all."""
+
+
+def share(tell: Progress, start: int, stop: int) -> Progress:
+    """Report a part of the work as these thousandths of the whole."""
+    return lambda stage, done, total: tell(stage, start + (stop - start) * done // total, 1000)
 
 
 @dataclass(frozen=True)

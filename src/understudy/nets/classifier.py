@@ -260,10 +260,8 @@ def _uniform(shape: tuple[int, ...], fan_in: int, rng: torch.Generator) -> Tenso
 
 def _optimiser(params: Params, how: Training) -> torch.optim.Optimizer:
     if how.penalty:
-        kind, decay = torch.optim.Adam, how.penalty
-    else:
-        kind, decay = torch.optim.AdamW, how.decay
-    return kind(params.values(), lr=how.rate, weight_decay=decay, fused=True)
+        return torch.optim.Adam(params.values(), how.rate, weight_decay=how.penalty, fused=True)
+    return torch.optim.AdamW(params.values(), how.rate, weight_decay=how.decay, fused=True)
 
 
 def _drop(h: Tensor, shape: tuple[int, ...], dropout: float, rng: torch.Generator | None) -> Tensor:
