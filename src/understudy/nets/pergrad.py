@@ -3,9 +3,9 @@
 For a dense layer the gradient of one record is the outer product a⊗g, so its norm is
 ‖a‖·‖g‖ and a weighted sum over records is one product Aᵀ(w·G): nothing of the size records ×
 parameters is ever formed ("ghost" norms, Goodfellow 2015; Li et al. 2022). For a convolution
-the gradient of one record is formed, or its norm found from two small Gram matrices, whichever
-is less work (mixed ghost clipping, Bu et al. 2022), and the weighted sum is the ordinary
-backward pass of the layer on weighted output gradients.
+it is formed, once, and the weighted sum is a product of the weights with what was formed.
+Norms from Gram matrices (mixed ghost clipping, Bu et al. 2022) need the sum as another pass
+over the layer, which costs as much as forming did; 3×3 kernels are small enough to hold.
 
 A layer that is not listed has no rule and is refused: a layer that mixes records, such as
 BatchNorm, has no gradient of a single record.
@@ -13,25 +13,24 @@ BatchNorm, has no gradient of a single record.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional, grad
+from torch.nn import functional
 
 from understudy.errors import PrivacyError
 from understudy.nets.layers import Conv, ConvTranspose, Dense, GroupNorm, Layer, Params, Tap
 
-__all__ = ["RecordGradients"]
+__all__ = ["RecordGradients", "formed_size"]
 
 
 @dataclass(frozen=True)
 class RecordGradients:
-    """The gradients of every record of a stack of batches, held as factors."""
+    """The gradients of every record of a stack of batches, by layer."""
 
-    taps: tuple[Tap, ...]
-    slopes: tuple[Tensor, ...]  # gradient of the summed loss at each layer's output
+    parts: dict[str, _Outer | _Formed]
 
     @classmethod
     def of(cls, total: Tensor, taps: Sequence[Tap]) -> RecordGradients:
@@ -41,31 +40,76 @@ class RecordGradients:
         if len({tap.prefix for tap in taps}) < len(taps):
             raise PrivacyError("layers that are used once", "one used twice", "fix the loss")
         slopes = torch.autograd.grad(total, [tap.out for tap in taps])
-        return cls(tuple(taps), slopes)
+        pairs = zip(taps, slopes, strict=True)
+        return cls({tap.prefix: _part(tap.layer, tap.x, slope) for tap, slope in pairs})
 
     def square_norms(self) -> Tensor:
         """Squared L2 norm of every record's whole gradient, ``[C, B]``, in double."""
-        pairs = zip(self.taps, self.slopes, strict=True)
-        return torch.stack([_square_norm(t.layer, t.x, g).double() for t, g in pairs]).sum(0)
+        return torch.stack([part.square_norms() for part in self.parts.values()]).sum(0)
 
     def without(self, records: Tensor) -> RecordGradients:
         """The same with these records ``[C, B]`` at zero."""
-
-        def blank(value: Tensor) -> Tensor:
-            mask = records.reshape(*records.shape, *[1] * (value.dim() - 2))
-            return value.masked_fill(mask, 0)
-
-        taps = tuple(replace(tap, x=blank(tap.x)) for tap in self.taps)
-        return RecordGradients(taps, tuple(blank(slope) for slope in self.slopes))
+        return RecordGradients({name: part.without(records) for name, part in self.parts.items()})
 
     def weighted_sum(self, weight: Tensor) -> Params:
         """Σ over a client's records of weight × gradient: ``[C, …]`` by parameter name."""
-        found: Params = {}
-        for tap, slope in zip(self.taps, self.slopes, strict=True):
-            shaped = weight.reshape(*weight.shape, *[1] * (slope.dim() - 2)).to(slope.dtype)
-            for name, value in _sum(tap.layer, tap.x, slope * shaped).items():
-                found[tap.prefix + name] = value
-        return found
+        return {
+            prefix + name: value
+            for prefix, part in self.parts.items()
+            for name, value in part.weighted_sum(weight).items()
+        }
+
+
+@dataclass(frozen=True)
+class _Outer:
+    """A dense layer: ``x`` [C, B, inputs] and ``slope`` [C, B, outputs], never multiplied out."""
+
+    x: Tensor
+    slope: Tensor
+
+    def square_norms(self) -> Tensor:
+        x, slope = self.x.double(), self.slope.double()  # no product can leave its range
+        return (_square_norms(x) + 1) * _square_norms(slope)  # 1: the bias
+
+    def without(self, records: Tensor) -> _Outer:
+        return _Outer(_blank(self.x, records), _blank(self.slope, records))
+
+    def weighted_sum(self, weight: Tensor) -> Params:
+        slope = self.slope * weight.unsqueeze(2).to(self.slope.dtype)
+        return {"weight": torch.bmm(self.x.transpose(1, 2), slope), "bias": slope.sum(1)}
+
+
+@dataclass(frozen=True)
+class _Formed:
+    """Every other layer: a gradient per record ``[C, B, …]`` by parameter."""
+
+    values: Mapping[str, Tensor]
+
+    def square_norms(self) -> Tensor:
+        return torch.stack([_square_norms(value) for value in self.values.values()]).sum(0)
+
+    def without(self, records: Tensor) -> _Formed:
+        return _Formed({name: _blank(value, records) for name, value in self.values.items()})
+
+    def weighted_sum(self, weight: Tensor) -> Params:
+        sums = {name: _weighted(value, weight) for name, value in self.values.items()}
+        if "weight" in sums:  # a kernel, formed as [3, 3, wide, narrow]
+            sums["weight"] = sums["weight"].permute(0, 4, 3, 1, 2)
+        return sums
+
+
+def _square_norms(value: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(value.flatten(2), dim=2).double().square()
+
+
+def _blank(value: Tensor, records: Tensor) -> Tensor:
+    return value.masked_fill(records.reshape(*records.shape, *[1] * (value.dim() - 2)), 0)
+
+
+def _weighted(value: Tensor, weight: Tensor) -> Tensor:
+    """``[C, B, …]`` and ``[C, B]`` → ``[C, …]``."""
+    total = torch.bmm(weight.unsqueeze(1).to(value.dtype), value.flatten(2))
+    return total.reshape(len(value), *value.shape[2:])
 
 
 def _check_rule(layer: Layer) -> None:
@@ -78,55 +122,33 @@ def _check_rule(layer: Layer) -> None:
         )
 
 
-def _square_norm(layer: Layer, x: Tensor, g: Tensor) -> Tensor:
+def _part(layer: Layer, x: Tensor, slope: Tensor) -> _Outer | _Formed:
     if isinstance(layer, Dense):
-        return (x.square().sum(-1) + 1) * g.square().sum(-1)
+        return _Outer(x, slope)
+    shift = slope.flatten(3).sum(3)
     if isinstance(layer, GroupNorm):
-        scale, shift = _norm_gradients(layer, x, g)
-        return scale.square().sum(-1) + shift.square().sum(-1)
-    big, small = _patches(layer, x, g)
-    bias = g.flatten(3).sum(3).square().sum(-1)
-    return _product_norm(big, small).reshape(g.shape[:2]) + bias
+        scale = (slope * layer.normalised(x)).flatten(3).sum(3)
+        return _Formed({"scale": scale, "shift": shift})
+    assert isinstance(layer, Conv | ConvTranspose)
+    # A transposed convolution is a convolution with input and output exchanged.
+    wide, narrow = (x, slope) if isinstance(layer, Conv) else (slope, x)
+    return _Formed({"weight": _kernels(wide, narrow, layer.stride), "bias": shift})
 
 
-def _patches(layer: Layer, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """The two factors of a convolution's gradient: ``[C·B, 9·k, L]`` and ``[C·B, k, L]``.
+def _kernels(wide: Tensor, narrow: Tensor, stride: int) -> Tensor:
+    """Gradients of 3×3 kernels, ``[C, B, 3, 3, wide channels, narrow channels]``.
 
-    A transposed convolution is a convolution with the roles of input and output exchanged.
+    Patches are cut with channels last, where three neighbours are one run of memory: 72 µs a
+    record of the image VAE, against 302 for ``unfold``.
     """
-    assert isinstance(layer, Conv | ConvTranspose)
-    wide, narrow = (x, g) if isinstance(layer, Conv) else (g, x)
-    patches = functional.unfold(wide.flatten(0, 1), 3, padding=1, stride=layer.stride)
-    return patches, narrow.flatten(0, 1).flatten(2)
+    padded = functional.pad(wide.flatten(0, 1).permute(0, 2, 3, 1), (0, 0, 1, 1, 1, 1))
+    windows = padded.unfold(1, 3, stride).unfold(2, 3, stride)  # [C·B, H, W, wide, 3, 3]
+    patches = windows.permute(0, 1, 2, 4, 5, 3).flatten(3).flatten(1, 2)  # [C·B, L, 9·wide]
+    narrow = narrow.flatten(0, 1).permute(0, 2, 3, 1).flatten(1, 2)  # [C·B, L, narrow]
+    formed = torch.bmm(patches.transpose(1, 2), narrow)
+    return formed.reshape(*wide.shape[:2], 3, 3, wide.shape[2], -1)
 
 
-def _product_norm(a: Tensor, b: Tensor) -> Tensor:
-    """‖a bᵀ‖² for every record, formed or by Gram matrices, whichever is less work."""
-    length, both = a.shape[2], a.shape[1] + b.shape[1]
-    if length * both < a.shape[1] * b.shape[1]:
-        return (a.transpose(1, 2) @ a * (b.transpose(1, 2) @ b)).sum((1, 2))
-    return (b @ a.transpose(1, 2)).square().sum((1, 2))
-
-
-def _norm_gradients(layer: GroupNorm, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of scale and shift of every record, ``[C, B, channels]``."""
-    return (g * layer.normalised(x)).flatten(3).sum(3), g.flatten(3).sum(3)
-
-
-def _sum(layer: Layer, x: Tensor, g: Tensor) -> Params:
-    """Gradient summed over the records of each client, given weighted output gradients."""
-    if isinstance(layer, Dense):
-        return {"weight": torch.bmm(x.transpose(1, 2), g), "bias": g.sum(1)}
-    if isinstance(layer, GroupNorm):
-        scale, shift = _norm_gradients(layer, x, g)
-        return {"scale": scale.sum(1), "shift": shift.sum(1)}
-    assert isinstance(layer, Conv | ConvTranspose)
-    weight = torch.stack([_conv_sum(layer, a, b) for a, b in zip(x, g, strict=True)])
-    return {"weight": weight, "bias": g.flatten(3).sum((1, 3))}
-
-
-def _conv_sum(layer: Conv | ConvTranspose, x: Tensor, g: Tensor) -> Tensor:
-    """One client's weight gradient by the ordinary backward pass."""
-    wide, narrow = (x, g) if isinstance(layer, Conv) else (g, x)
-    shape = layer.shapes["weight"]
-    return grad.conv2d_weight(wide, list(shape), narrow, stride=layer.stride, padding=1)
+def formed_size(params: Mapping[str, Tensor]) -> int:
+    """How many numbers per record are held for these ``[C, …]`` parameters: the kernels'."""
+    return sum(p[0].numel() for p in params.values() if p.dim() == 5)
