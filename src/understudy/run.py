@@ -304,7 +304,8 @@ def _reserve(study: Study, plan: PrivacyPlan, run: str, folder: Path) -> None:
 
 def _protected(plan: PrivacyPlan) -> str:
     """Unit and relation: a site's ledger adds up only what is protected alike."""
-    return f"{plan.unit}, {claims(plan, 'os')[0].relation}"
+    relations = [claim.relation for claim in claims(plan, "os") if claim.private]
+    return f"{plan.unit}, {relations[0] if relations else 'none'}"
 
 
 def _check_cap(

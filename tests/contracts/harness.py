@@ -39,6 +39,7 @@ SITES, EACH = 3, 4
 _NETS = {"widths": [4], "decoder_widths": [4], "latent": 2}
 SMALL: dict[str, dict[str, Any]] = {
     "fedvae": {**_NETS, "steps": 2},
+    "dpd_fvae": {**_NETS, "steps": 2},
     "central": {**_NETS, "steps": 3},
 }
 FAST = {"rate": 0.3}  # a learning rate at which updates are long enough to be clipped
@@ -163,6 +164,16 @@ def _frozen(trace: Trace, original: Callable) -> Callable:
     return add_noise
 
 
+def _steady_coins() -> Callable[[int, float], np.ndarray]:
+    """Coins of which a record's own do not depend on how many records there are."""
+    calls = iter(range(10**6))
+
+    def coins(n: int, rate: float) -> np.ndarray:
+        return np.random.default_rng(next(calls)).random(n) < rate
+
+    return coins
+
+
 def traced(recipe: Any, folder: Path, data: Shards, silent: tuple[int, ...] = ()) -> Trace:
     """A whole run of the real engine, one site at a time, with frozen mechanisms."""
     trace = Trace()
@@ -175,7 +186,7 @@ def traced(recipe: Any, folder: Path, data: Shards, silent: tuple[int, ...] = ()
         sealed = answer(task, round, clients)
         trace.sealed.append((sealed.kind, sealed.round, sealed.receipts, sorted(sealed.parts)))
         if sealed.kind == "entrusted" and recipe.plan.unit == "site":
-            for part in recipe.plan.parts:
+            for part in recipe.plan.at(round).parts:
                 norm = float(sealed.parts[part.name].double().norm())
                 assert norm <= part.bound, f"{part.name} left its site with norm {norm:g}"
         blob = [(k, v.numpy().tobytes()) for k, v in sorted(task.arrays.items())]
@@ -184,6 +195,7 @@ def traced(recipe: Any, folder: Path, data: Shards, silent: tuple[int, ...] = ()
 
     with ledger, pytest.MonkeyPatch.context() as patch:
         patch.setattr(made.runtime.sites, "answer", watched)
+        patch.setattr(made.source, "coins", _steady_coins())
         for module in (slots, aggregate):
             patch.setattr(module, "add_noise", _frozen(trace, module.add_noise))
         trace.state = made.train()
@@ -207,7 +219,7 @@ def check_replay(recipe: Any, folder: Path, base: Neighbour, neighbour: Neighbou
     used = 0.0
     per_unit: dict[tuple, float] = {}
     for (key, a, bound), (_, b, declared) in zip(one.queries, two.queries, strict=True):
-        assert bound == declared == recipe.plan.part(key[0]).bound
+        assert bound == declared == recipe.plan.at(key[2]).part(key[0]).bound
         distance = float((a - b).norm())
         assert np.isfinite(distance), "a query is not finite"
         limit = neighbour.factor * bound * (1 + 1e-9)

@@ -19,6 +19,7 @@ from contracts.harness import (
     check_replay,
     neighbours,
     small_recipe,
+    small_shards,
 )
 from contracts.toys import ToyStep, ToySum, engine
 from understudy.errors import UnderstudyError, WireError
@@ -28,6 +29,7 @@ from understudy.federation.site import Sites
 from understudy.privacy.clip import Bounded, Sealed
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.plan import PrivacyPlan
+from understudy.recipes.dpd_fvae import records as records_module
 from understudy.rng import NoiseSource, Streams
 from understudy.runtime import wire
 
@@ -93,6 +95,14 @@ def cohorts(folder: Path) -> None:
     source = NoiseSource.seeded(Streams.from_seed(0))
     sizes = [len(engine_module.draw_cohort(20, 0.3, source=source)) for _ in range(300)]
     assert abs(np.var(sizes) - 4.2) < 1.5
+
+
+def batches(folder: Path) -> None:
+    """A record is in as many batches as the plan's rate says."""
+    recipe = small_recipe("toy-step", "record", "local")
+    private = slots.Private(recipe.plan, 0, NoiseSource.seeded(Streams.from_seed(0)))
+    sizes = [len(private.sample("step", small_shards())) for _ in range(300)]
+    assert abs(np.mean(sizes) / 12 - recipe.plan.parts[0].rate) < 0.05
 
 
 def sealed_only(folder: Path) -> None:
@@ -319,7 +329,7 @@ def measured_receipts(patch: Patch) -> None:
 
 
 def empty_sites_speak(patch: Patch) -> None:
-    patch.setattr(site, "_silence_empty", lambda update, empty: update)
+    patch.setattr(site, "_silence_empty", lambda update, empty, plan: update)
 
 
 def mean_over_replies(patch: Patch) -> None:
@@ -332,7 +342,19 @@ def mean_over_replies(patch: Patch) -> None:
 
 
 def endless_joining(patch: Patch) -> None:
-    patch.setattr(Sites, "join", lambda self, clients: clients)
+    patch.setattr(Sites, "join", lambda self, clients, round: clients)
+
+
+def unclipped_records(patch: Patch) -> None:
+    def clipped(loss, params, pieces, bound, *, only=""):
+        return replace(gradients(loss, params, pieces, 1e9, only=only), sensitivity=bound)
+
+    gradients = records_module.clipped_gradients
+    patch.setattr(records_module, "clipped_gradients", clipped)
+
+
+def whole_batches(patch: Patch) -> None:
+    patch.setattr(NoiseSource, "coins", lambda self, n, rate: np.ones(n, bool))
 
 
 def fixed_cohorts(patch: Patch) -> None:
@@ -410,6 +432,13 @@ CASES = [
     case(empty_sites_speak, replayed("toy-mean", "site", "local", "emptied")),
     case(mean_over_replies, divisor),
     case(endless_joining, allowance),
+    case(unclipped_records, replayed("dpd_fvae", "record", "local", "wild against none")),
+    case(
+        unclipped_records,
+        replayed("dpd_fvae", "record", "central", "removed"),
+        "unclipped_records_central",
+    ),
+    case(whole_batches, batches),
     case(fixed_cohorts, cohorts),
     case(open_wire, sealed_only),
     case(trusting_server, rejects),

@@ -42,7 +42,7 @@ def test_a_recipe_says_what_it_is(name: str) -> None:
     assert info.name == name and info.title and info.summary and info.paper
     assert info.default in info.supports or info.default[1] == "none"
     assert set(info.kinds) <= {"table", "image", "series"} and info.rounds >= 1
-    assert dataclasses.is_dataclass(RECIPES[name]) and dataclasses.is_dataclass(info.options)
+    assert callable(RECIPES[name].build) and dataclasses.is_dataclass(info.options)
     for field in dataclasses.fields(info.options):
         assert field.metadata.get("help"), f"[recipe] {field.name} is not explained"
     assert options(info.options, {}) == info.options()

@@ -20,9 +20,11 @@ from contracts.harness import (
     neighbours,
     small_recipe,
     small_shards,
+    traced,
     with_rows,
 )
 from contracts.toys import engine
+from understudy.privacy.claim import claims
 
 
 @pytest.mark.parametrize("name, unit, trust", cases())
@@ -82,3 +84,70 @@ def test_sites_in_one_stack_do_not_see_each_other(
     for part in recipe.plan.parts:
         a, b = (sealed.parts[part.name] for sealed in found)
         assert torch.equal(a[[0, 2]], b[[0, 2]]), "one site's rows changed another site's update"
+
+
+# DPD-fVAE: what the honest encoders keep and the published one does not.
+
+BATCHES = {"training": {"rate": 0.3, "batch": 60}}  # each record by a coin flip, rate 0.45
+WARM = {"warm_start": 0.4, "warm_steps": 3}
+EPSILON = {"noise": None, "epsilon": 3.0}
+
+
+def dpd(unit: str, trust: str, **own: object):
+    tables = {"privacy": EPSILON} if "warm_start" in own else {}
+    terms = BATCHES if unit == "record" else {}
+    recipe = {**SMALL["dpd_fvae"], **own}
+    return small_recipe("dpd_fvae", unit, trust, recipe=recipe, **terms, **tables)
+
+
+HONEST = {
+    "private batches, local": ("record", "local", {}),
+    "private batches, central": ("record", "central", {}),
+    "private, warm start, local": ("record", "local", WARM),
+    "private, warm start, central": ("record", "central", WARM),
+    "frozen, local": ("record", "local", {"encoder": "frozen", **WARM}),
+    "frozen, central": ("record", "central", {"encoder": "frozen", **WARM}),
+    "sites, warm start, central": ("site", "central", WARM),
+    "sites, warm start, local": ("site", "local", WARM),
+    "vanilla fVAE": ("site", "central", {"share": "vae"}),
+}
+
+
+@pytest.mark.parametrize("unit, trust, own", HONEST.values(), ids=HONEST)
+def test_dpd_fvae_moves_what_is_noised_by_no_more_than_declared(
+    tmp_path: Path, unit: str, trust: str, own: dict
+) -> None:
+    recipe, used = dpd(unit, trust, **own), []
+    for i, neighbour in enumerate(neighbours(unit, trust)[::3]):
+        (tmp_path / str(i)).mkdir()
+        used.append(check_replay(recipe, tmp_path / str(i), base_of(neighbour, unit), neighbour))
+    assert max(used) > 0.05, "no neighbour moved anything: the test shows nothing"
+
+
+@pytest.mark.parametrize("trust", ["central", "local"])
+def test_a_fedvae_with_a_warm_start_is_bounded_in_both_phases(tmp_path: Path, trust: str) -> None:
+    tables = {"privacy": EPSILON, "recipe": {**SMALL["fedvae"], **WARM}}
+    recipe = small_recipe("fedvae", "site", trust, **tables)
+    for i, neighbour in enumerate(neighbours("site", trust)[::4]):
+        (tmp_path / str(i)).mkdir()
+        check_replay(recipe, tmp_path / str(i), base_of(neighbour, "site"), neighbour)
+
+
+def test_the_published_encoder_breaks_the_record_level_sensitivity(tmp_path: Path) -> None:
+    """Why encoder = "paper" carries no ε: one record moves the others' clipped gradients."""
+    own = {**SMALL["dpd_fvae"], "encoder": "paper", "steps": 4}
+    tables = {"recipe": own, "training": {"rate": 0.3, "batch": 12}, "study": {"rounds": 3}}
+    recipe = small_recipe("dpd_fvae", "record", "local", **tables)
+    part = recipe.plan.parts[0]
+    one_record = part.bound / 12
+    data = small_shards()
+    other = with_rows(data, [2 * EACH - 1], 1.0, 1)
+    queries = [
+        [value for _, value, _ in traced(recipe, tmp_path / name, rows).queries]
+        for name, rows in (("one", data), ("two", other))
+    ]
+    moved = [float((a - b).norm()) for a, b in zip(*queries, strict=True)]
+    most = max(moved[len(moved) // 2 :])
+    assert most > 2 * one_record * 12 / EACH, "the published form would pass: is it the same?"
+    assert most <= 2 * part.bound, "and yet no site moves it further than the site-level bound"
+    assert recipe.plan.unit == "site" and claims(recipe.plan, "os")[0].epsilon is None

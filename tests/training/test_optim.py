@@ -46,7 +46,7 @@ def test_clients_with_different_histories_step_as_if_alone():
         own = {n: s[late] for n, s in state.items()}
         optim.stepper(ours, part, own)([g[late] for g in gradient(step)])
     optim.stepper(ours, together, state)(gradient(7))
-    assert state["steps"].tolist() == [4, 4, 1]
+    assert all(state[f"steps.{name}"].tolist() == [4, 4, 1] for name in together)
 
     alone = {n: p[2:] for n, p in params().items()}
     optim.stepper(ours, alone, optim.start(ours, alone))([g[2:] for g in gradient(7)])
@@ -54,5 +54,21 @@ def test_clients_with_different_histories_step_as_if_alone():
         torch.testing.assert_close(together[name][2:], alone[name])
 
 
-def test_plain_sgd_keeps_nothing_but_the_count():
-    assert set(optim.start(Sgd(), params())) == {"steps"}
+def test_plain_sgd_keeps_nothing():
+    assert not optim.start(Sgd(), params())
+
+
+def test_parameters_may_have_histories_of_their_own():
+    ours, whole = Adam(1e-2), params()
+    names = list(whole)
+    state = optim.start(ours, whole)
+    kept = {n: p.clone() for n, p in whole.items() if n == names[0]}
+    own = {n: s.clone() for n, s in state.items() if n.endswith(names[0])}
+    optim.stepper(ours, kept, own)(gradient(3)[:1])
+    whole[names[0]], state = (
+        kept[names[0]].clone(),
+        {**state, **{n: s.clone() for n, s in own.items()}},
+    )
+    optim.stepper(ours, whole, state)(gradient(7))
+    optim.stepper(ours, kept, own)(gradient(7)[:1])
+    torch.testing.assert_close(whole[names[0]], kept[names[0]])

@@ -124,8 +124,10 @@ def make_plan(
 ) -> PrivacyPlan:
     """The plan of a recipe whose parts share one bound and one multiplier.
 
-    ``terms``: ``bound`` (of one row, or of a site's update; when the study gives no clip),
-    ``blocks``, ``combine``, ``rounds``, ``sites``.
+    ``terms``: ``bound`` (of one row, or of a site's update; when the study gives no clip);
+    ``slot`` (when the trust does not say), ``blocks``, ``combine``, ``steps`` and ``batch_rate``
+    of the parts; ``rounds``, ``sites``, ``before``, ``notes`` of the plan. With a phase
+    ``before`` it, this phase gets the noise that keeps both within the study's ε.
     """
     unit, trust = _unit_and_trust(study, info)
     privacy = study.privacy
@@ -140,12 +142,14 @@ def make_plan(
         Part(
             name,
             shape,
-            _SLOTS[trust],
+            terms.get("slot") or _SLOTS[trust],
             bound * rows,
             noise,
             blocks=terms.get("blocks", 1),
             rows=rows,
             combine=terms.get("combine", "mean"),
+            steps=terms.get("steps", 1),
+            rate=terms.get("batch_rate"),
         )
         for name, shape in shapes.items()
     )
@@ -160,6 +164,8 @@ def make_plan(
         delta=privacy.delta or default_delta(units),
         rate=study.cohort.rate,
         joins=study.cohort.joins,
+        before=terms.get("before"),
+        notes=terms.get("notes", ()),
     )
     wants_epsilon = trust != "none" and privacy.epsilon is not None
     return solve(plan, float(privacy.epsilon or 0)) if wants_epsilon else plan

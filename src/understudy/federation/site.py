@@ -18,6 +18,7 @@ from understudy.federation.memory import SiteMemory
 from understudy.federation.recipe import Recipe, Task, Update
 from understudy.federation.slots import Private, seal
 from understudy.privacy.clip import Bounded, Sealed
+from understudy.privacy.plan import PrivacyPlan
 from understudy.rng import NoiseSource, Streams
 
 __all__ = ["Sites"]
@@ -49,18 +50,18 @@ class Sites:
         data = self.data.take(clients)
         update, kept = self.recipe.local(task, self.memory.gather(clients), data, private, rng=rng)
         if self.recipe.plan.unit == "site":
-            update = _silence_empty(update, data.counts == 0)
+            update = _silence_empty(update, data.counts == 0, self.recipe.plan.at(round))
         noise = None if self.noise is None else torch.from_numpy(self.noise[clients])
         sealed = seal(self.recipe.plan, update, private, self.source, noise)
         self.memory.scatter(clients, kept)
         return sealed
 
 
-def _silence_empty(update: Update, empty: Tensor) -> Update:
+def _silence_empty(update: Update, empty: Tensor, plan: PrivacyPlan) -> Update:
     """A site without rows sends zero, whatever the recipe made of it.
 
     The empty-site claim rests on it: zero and a clipped update are S apart, two clipped
-    updates 2S.
+    updates 2S. What was noised step by step is left alone: silence would give it away.
     """
 
     def silence(value: Tensor) -> Tensor:
@@ -69,6 +70,6 @@ def _silence_empty(update: Update, empty: Tensor) -> Update:
     return {
         name: replace(value, value=silence(value.value))
         if isinstance(value, Bounded)
-        else silence(value)
+        else (value if plan.part(name).slot == "step" else silence(value))
         for name, value in update.items()
     }

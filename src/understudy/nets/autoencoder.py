@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any, Literal
@@ -25,7 +25,16 @@ from torch.nn import functional
 
 from understudy.errors import ReleaseError, StudyError
 from understudy.nets import layers
-from understudy.nets.layers import Conv, ConvTranspose, Cosines, Dense, Net, Params, Reshape
+from understudy.nets.layers import (
+    Conv,
+    ConvTranspose,
+    Cosines,
+    Dense,
+    GroupNorm,
+    Net,
+    Params,
+    Reshape,
+)
 
 __all__ = [
     "DECODER",
@@ -62,6 +71,7 @@ class Autoencoder:
     numeric: tuple[int, ...] = ()  # gaussian: which features are numbers (with cosines: all)
     gain: float = 4.0  # gaussian: numbers are fitted as (x - 1/2)·gain
     activation: str = "relu"
+    norm: Literal["none", "group"] = "none"  # conv: normalise the channels of each record
 
     def __post_init__(self) -> None:
         if self.net == "conv" and (len(self.shape) < 2 or any(s % 4 for s in self.shape[:2])):
@@ -115,9 +125,9 @@ class Autoencoder:
     def _conv_encoder(self, out: int) -> Net:
         height, width, channels = (*self.shape, 1)[:3]
         flat = 64 * -(-height // 8) * -(-width // 8)
-        first = (Reshape((height, width, channels)), _Swap(), Conv(channels, 32, 2))
-        last = (Reshape((flat,)), Dense(flat, out, "linear"))
-        return (*first, Conv(32, 64, 2), Conv(64, 64, 2), *last)
+        first = (Reshape((height, width, channels)), _Swap())
+        shrink = (Conv(channels, 32, 2), Conv(32, 64, 2), Conv(64, 64, 2))
+        return (*first, *self._normed(shrink), Reshape((flat,)), Dense(flat, out, "linear"))
 
     def _conv_decoder(self) -> Net:
         height, width, channels = (*self.shape, 1)[:3]
@@ -126,7 +136,17 @@ class Autoencoder:
         same = (ConvTranspose(32, 32), ConvTranspose(32, 64))
         grow = (ConvTranspose(64, 64, 2), ConvTranspose(64, 32, 2))
         last = (ConvTranspose(32, channels, 1, "linear"), _Swap(back=True))
-        return (*first, *same, *grow, *last, Reshape((self.features,)))
+        return (*first, *self._normed((*same, *grow)), *last, Reshape((self.features,)))
+
+    def _normed(self, convolutions: tuple[Conv | ConvTranspose, ...]) -> Net:
+        """Where asked for, a GroupNorm between each convolution and its activation."""
+        if self.norm == "none":
+            return convolutions
+        pairs = [
+            (replace(c, activation="linear"), GroupNorm(c.outputs, activation=c.activation))
+            for c in convolutions
+        ]
+        return tuple(layer for pair in pairs for layer in pair)
 
     def to_config(self) -> dict[str, Any]:
         """Plain JSON values."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 from understudy.errors import StudyError
 from understudy.federation.recipe import Recipe, RecipeInfo
 from understudy.recipes.central import CentralVAE
+from understudy.recipes.dpd_fvae import DpdFVAE
 from understudy.recipes.fedmoments import FedMoments
 from understudy.recipes.fedvae import FedVAE
 from understudy.study import Study
 
 __all__ = ["RECIPES", "build", "infos"]
 
-RECIPES: dict[str, type[FedVAE] | type[FedMoments] | type[CentralVAE]] = {
+RECIPES: dict[str, type[FedVAE] | type[DpdFVAE] | type[FedMoments] | type[CentralVAE]] = {
     "fedvae": FedVAE,
+    "dpd_fvae": DpdFVAE,
     "fedmoments": FedMoments,
     "central": CentralVAE,
 }

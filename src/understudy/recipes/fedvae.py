@@ -12,59 +12,48 @@ at doubled sensitivity; "secure aggregation + noise at the server" is trusted-se
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from understudy.data.encode import blocks
 from understudy.data.schema import Schema
 from understudy.data.shards import Shards
+from understudy.federation.phases import Then, then
 from understudy.federation.recipe import RecipeInfo, State, Task, make_plan
 from understudy.federation.slots import Private
 from understudy.nets import layers
 from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder, init, vae_loss
+from understudy.nets.layers import Params
 from understudy.privacy.clip import clip
 from understudy.privacy.plan import PrivacyPlan
+from understudy.recipes import vae
+from understudy.recipes.vae import VAEOptions
 from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Study, Training, options, setting
 from understudy.training import batches
 from understudy.training.loop import Batch, train
 from understudy.training.optim import Adam, Optimiser, Sgd
+from understudy.training.server import ServerOptimiser
 
 __all__ = ["FedVAE", "FedVAEOptions"]
 
-_SQUARE_DECAY = 0.99  # of the server's Adam
-
 
 @dataclass(frozen=True)
-class FedVAEOptions:
+class FedVAEOptions(VAEOptions):
     """``[recipe]`` of a FedVAE study."""
 
     classes: Literal["joint", "separate"] = setting(
         "joint", "one conditional VAE, or one per class"
     )
-    net: Literal["dense", "conv"] = setting("dense", "dense, or the thesis's convolutions")
-    latent: int = setting(16, "dimensions of the latent space")
-    widths: tuple[int, ...] = setting((128,), "hidden layers of the encoder")
-    decoder_widths: tuple[int, ...] = setting((128,), "hidden layers of the shared decoder")
-    cosines: int | None = setting(
-        None, "lowest frequencies that dense nets see: 12 per image side, 64 of a series; 0: all"
-    )
     steps: int = setting(6, "local steps per round, the same at every site (if no epochs)")
-    beta: float = setting(1.0, "weight of the KL term")
     weights: Literal["equal", "rows"] = setting(
         "equal", "of sites; rows: one with less than its share of a class counts less"
     )
-    server: Literal["adam", "sgd"] = setting("adam", "server optimiser on the noised mean")
-    server_rate: float = setting(0.016, "its rate at the start; falls along a cosine")
-    momentum: float = setting(0.9, "its momentum")
-    average: float = setting(0.2, "share of the last rounds whose decoders are averaged")
-    sharpness: float = setting(2.0, "contrast of released images: the logits are multiplied by it")
 
 
 @dataclass(frozen=True)
@@ -75,6 +64,7 @@ class FedVAE:
     plan: PrivacyPlan
     options: FedVAEOptions
     training: Training
+    base: Path = Path()  # where the study file lies
 
     info: ClassVar[RecipeInfo] = RecipeInfo(
         name="fedvae",
@@ -91,12 +81,16 @@ class FedVAE:
     )
 
     @classmethod
-    def build(cls, study: Study) -> FedVAE:
+    def build(cls, study: Study) -> FedVAE | Then:
         """The recipe of a study; K decoders are clipped to S/√K each and make one event."""
         own = options(FedVAEOptions, study.options)
         shape = decoder_shape(study.schema, own)
-        plan = make_plan(study, cls.info, {"decoder": shape}, bound=0.2, blocks=shape[0])
-        return cls(study.schema, plan, own, study.training)
+        first = vae.warm_start(study, own)
+        notes = (vae.PUBLIC_NOTE,) if own.public else ()
+        terms = dict(bound=0.2, blocks=shape[0], before=vae.plan_of(first), notes=notes)
+        plan = make_plan(study, cls.info, {"decoder": shape}, **terms)
+        recipe = cls(study.schema, plan, own, study.training, study.base)
+        return recipe if first is None else then(first, recipe)
 
     @property
     def spec(self) -> Autoencoder:
@@ -108,22 +102,39 @@ class FedVAE:
         """VAEs per site."""
         return self.plan.parts[0].shape[0]
 
+    @property
+    def server(self) -> ServerOptimiser:
+        """What the server does with the noised mean."""
+        return vae.server_optimiser("decoder", self.options, self.plan.rounds)
+
     def init(self, *, rng: Streams) -> State:
-        """One public start for all classes; velocity and average of the server."""
-        params = {n: p[None] for n, p in init(self.spec, rng=rng.torch("net")).items()}
-        decoder = layers.flatten(self.spec.decoder, params, DECODER).repeat(self.members, 1)
-        zeros = {n: torch.zeros_like(decoder) for n in ("velocity", "square", "average")}
-        return {"decoder": decoder, **zeros, "round": torch.zeros(1), "averaged": torch.zeros(1)}
+        """One public start for all classes, pre-trained where there are public rows."""
+        if (rows := vae.public_rows(self.base, self.options, self.schema)) is not None:
+            return self._pretrained(rows, rng)
+        start = init(self.spec, rng=rng.torch("net"))
+        return self._start(layers.stack(start, self.members))
+
+    def begin(self, made: Generator, *, rng: Streams) -> State:
+        """After a warm start: nets that were trained on its samples."""
+        return self._pretrained(vae.warm_rows(made, self.schema, rng=rng), rng)
+
+    def _pretrained(self, rows: tuple[Tensor, Tensor], rng: Streams) -> State:
+        params = vae.fit_vae(self.spec, rows, self.options, members=self.members, rng=rng)
+        encoder = layers.flatten(self.spec.encoder, params, ENCODER)
+        return {**self._start(params), "encoder": encoder}
+
+    def _start(self, params: Params) -> State:
+        return self.server.start(layers.flatten(self.spec.decoder, params, DECODER))
 
     def memory(self) -> State:
-        """An encoder per VAE, from a public start."""
+        """An encoder per VAE, from a public start; whether it has been trained here."""
         params = init(self.spec, rng=Streams.from_seed(0).torch("encoder"))
-        flat = layers.flatten(self.spec.encoder, {n: p[None] for n, p in params.items()}, ENCODER)
-        return {"encoder": flat.repeat(self.members, 1)}
+        flat = layers.flatten(self.spec.encoder, layers.stack(params, self.members), ENCODER)
+        return {"encoder": flat, "trained": torch.zeros(1)}
 
     def task(self, state: State, round: int) -> Task:
-        """Only decoders are sent."""
-        return Task({"decoder": state["decoder"]})
+        """Only decoders are sent; after a warm start, an encoder to begin with."""
+        return Task({name: state[name] for name in ("decoder", "encoder") if name in state})
 
     def local(
         self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
@@ -132,7 +143,7 @@ class FedVAE:
         spec, sites = self.spec, len(data)
         start = task.arrays["decoder"].repeat(sites, 1)
         params = {
-            **layers.unflatten(spec.encoder, memory["encoder"].flatten(0, 1), ENCODER),
+            **layers.unflatten(spec.encoder, vae.own_encoder(task, memory).flatten(0, 1), ENCODER),
             **layers.unflatten(spec.decoder, start, DECODER),
         }
         trained, _ = train(
@@ -142,7 +153,8 @@ class FedVAE:
         kept = layers.flatten(spec.encoder, trained, ENCODER)
         shape = (sites, self.members, -1)
         update = self._weighted(change.reshape(shape), data)
-        return {"decoder": update}, {"encoder": kept.reshape(shape)}
+        trained_here = torch.ones_like(memory["trained"])
+        return {"decoder": update}, {"encoder": kept.reshape(shape), "trained": trained_here}
 
     def _weighted(self, change: Tensor, data: Shards) -> Tensor:
         """Clip, then shrink by rows held over the public share: the bound holds all the more."""
@@ -150,46 +162,19 @@ class FedVAE:
             return change
         part = self.plan.parts[0]
         held = torch.from_numpy(self._rows(data).counts).reshape(len(data), self.members)
-        share = torch.tensor(self._balance) * self.schema.records / self.plan.sites
+        share = torch.tensor(vae.balance(self.schema)) * self.schema.records / self.plan.sites
         share = share if self.members > 1 else share.sum()
         weight = (held / share).clamp(max=1.0).float()
         return clip(change, part.bound, part.blocks).value * weight.unsqueeze(-1)
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
         """θ ← θ + optimiser(noised mean); remember the average of the last rounds."""
-        own, mean, done = self.options, total["decoder"], float(state["round"]) + 1
-        velocity = own.momentum * state["velocity"] + (1 - own.momentum) * mean
-        square = _SQUARE_DECAY * state["square"] + (1 - _SQUARE_DECAY) * mean.square()
-        move = velocity / (1 - own.momentum**done)
-        if own.server == "adam":
-            move = move / ((square / (1 - _SQUARE_DECAY**done)).sqrt() + 1e-6)
-        decoder = state["decoder"] + own.server_rate * _decay((done - 1) / self.plan.rounds) * move
-        late = done > self.plan.rounds * (1 - self.options.average)
-        return {
-            "decoder": decoder,
-            "velocity": velocity,
-            "square": square,
-            "average": state["average"] + decoder * late,
-            "averaged": state["averaged"] + late,
-            "round": torch.tensor([done]),
-        }
+        return {**state, **self.server.step(state, total["decoder"])}
 
     def finish(self, state: State, *, rng: Streams) -> Generator:
         """The average of the last decoders: post-processing, so free."""
-        count = float(state["averaged"])
-        decoder = state["average"] / count if count else state["decoder"]
-        sharpness = self.options.sharpness if self.schema.kind == "image" else 1.0
-        config = {
-            "net": self.spec.to_config(),
-            "width": self.schema.width,
-            "sharpness": sharpness,
-        }
-        return Generator("decoder", {"decoder": decoder}, config, self._balance)
-
-    @property
-    def _balance(self) -> tuple[float, ...]:
-        classes = self.schema.n_classes
-        return tuple(self.schema.balance or (1 / classes,) * classes)
+        decoder = self.server.released(state)
+        return vae.decoder_release(self.schema, self.options, self.spec, decoder)
 
     @property
     def _optimiser(self) -> Optimiser:
@@ -223,41 +208,5 @@ def decoder_shape(schema: Schema, own: FedVAEOptions) -> tuple[int, int]:
 
 
 def autoencoder(schema: Schema, own: FedVAEOptions) -> Autoencoder:
-    """The public nets for a schema: fewer shared parameters mean less noise in all."""
-    joint = own.classes == "joint"
-    return Autoencoder(
-        features=schema.width,
-        latent=own.latent,
-        labels=schema.n_classes if joint else 0,
-        product=joint and own.net == "dense",
-        widths=own.widths,
-        decoder_widths=own.decoder_widths,
-        net=own.net,
-        shape=schema.shape,
-        cosines=_frequencies(schema, own) if own.net == "dense" else (),
-        loss="bce" if schema.kind == "image" else "gaussian",
-        numeric=_numbers(schema),
-    )
-
-
-def _frequencies(schema: Schema, own: FedVAEOptions) -> tuple[int, ...]:
-    """Kept per axis of an image or along a series; colours and channels are kept whole."""
-    sides = {"image": 2, "series": 1, "table": 0}[schema.kind]
-    kept = {"image": 12, "series": 64, "table": 0}[schema.kind]
-    kept = kept if own.cosines is None else own.cosines
-    if not (kept and sides):
-        return ()
-    return (*(min(kept, n) for n in schema.shape[:sides]), *schema.shape[sides:])
-
-
-def _numbers(schema: Schema) -> tuple[int, ...]:
-    """The features that hold a number rather than a probability."""
-    if schema.kind == "image":
-        return ()
-    wanted = ("numeric", "integer", "date", "series")
-    return tuple(i for b in blocks(schema) if b.kind in wanted for i in range(b.start, b.stop))
-
-
-def _decay(progress: float) -> float:
-    """From 1 to 0.05 along a cosine."""
-    return 0.05 + 0.475 * (1 + math.cos(math.pi * progress))
+    """The public nets: conditional, or one pair per class."""
+    return vae.autoencoder(schema, own, joint=own.classes == "joint")

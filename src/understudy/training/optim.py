@@ -1,8 +1,9 @@
 """Optimisers whose state carries the client axis.
 
 A step runs over the parameters of many clients in one fused kernel. State is a plain
-``dict[str, Tensor [C, …]]``, so a site can keep it as memory between rounds; step counts
-are per client, because clients that join at different times have taken different numbers.
+``dict[str, Tensor [C, …]]``, so a site can keep it, or a part of it, as memory between
+rounds. Adam's step counts are per parameter and client: clients that join at different times
+have taken different numbers, and an encoder may keep its history while a decoder starts anew.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor
 
 __all__ = ["Adam", "Optimiser", "Sgd", "Step", "start", "stepper"]
 
-STEPS = "steps"
+STEPS = "steps"  # Adam's slot of counts, one number per client
 
 
 @dataclass(frozen=True)
@@ -47,15 +48,18 @@ def start(
     empty: Callable[[str, Sequence[int]], Tensor] = lambda name, shape: torch.empty(*shape),
 ) -> dict[str, Tensor]:
     """A fresh state for the clients in ``params`` (``[C, …]`` each); ``empty`` gives storage."""
-    clients = len(next(iter(params.values())))
-    wanted = {f"{slot}.{n}": p.shape for slot in slots(optimiser) for n, p in params.items()}
-    return {n: empty(n, shape).zero_() for n, shape in {**wanted, STEPS: (clients,)}.items()}
+    wanted = {
+        f"{slot}.{n}": p.shape[:1] if slot == STEPS else p.shape
+        for slot in slots(optimiser)
+        for n, p in params.items()
+    }
+    return {n: empty(n, shape).zero_() for n, shape in wanted.items()}
 
 
 def slots(optimiser: Optimiser) -> tuple[str, ...]:
     """The tensors an optimiser keeps for each parameter."""
     if isinstance(optimiser, Adam):
-        return ("mean", "square")
+        return ("mean", "square", STEPS)
     return ("velocity",) if optimiser.momentum else ()
 
 
@@ -70,18 +74,19 @@ def stepper(
     values = list(params.values())
     held = [[state[f"{slot}.{n}"] for n in params] for slot in slots(optimiser)]
     if isinstance(optimiser, Adam):
-        return _adam(optimiser, values, held, state[STEPS])
-    return _sgd(optimiser, values, held, state[STEPS])
+        return _adam(optimiser, values, held)
+    return _sgd(optimiser, values, held)
 
 
-def _adam(optimiser: Adam, values: list[Tensor], held: list[list[Tensor]], steps: Tensor) -> Step:
-    together = bool((steps == steps[0]).all()) if len(steps) else True
-    counts = [steps[0]] * len(values) if together else [*steps.unbind()] * len(values)
+def _adam(optimiser: Adam, values: list[Tensor], held: list[list[Tensor]]) -> Step:
+    means, squares, steps = held
+    together = all(bool((s == s[0]).all()) for s in steps if len(s))
+    counts = [s[0] for s in steps] if together else _rows(steps)
     # Where histories differ so does the bias correction: the kernel then gets one row per client.
-    values, means, squares = (t if together else _rows(t) for t in (values, *held))
+    values, means, squares = (t if together else _rows(t) for t in (values, means, squares))
 
     def step(grads: Sequence[Tensor]) -> None:
-        steps.add_(1)
+        torch._foreach_add_(steps, 1)
         slopes = list(grads) if together else _rows(grads)
         # The kernel behind torch.optim.Adam(fused=True), without its bookkeeping per call.
         torch._fused_adam_(
@@ -97,7 +102,7 @@ def _rows(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [row for tensor in tensors for row in tensor.unbind()]
 
 
-def _sgd(optimiser: Sgd, values: list[Tensor], held: list[list[Tensor]], steps: Tensor) -> Step:
+def _sgd(optimiser: Sgd, values: list[Tensor], held: list[list[Tensor]]) -> Step:
     def step(grads: Sequence[Tensor]) -> None:
         moves = list(grads)
         if held:
@@ -105,6 +110,5 @@ def _sgd(optimiser: Sgd, values: list[Tensor], held: list[list[Tensor]], steps: 
             torch._foreach_mul_(moves, optimiser.momentum)
             torch._foreach_add_(moves, list(grads))
         torch._foreach_add_(values, moves, alpha=-optimiser.rate)
-        steps.add_(1)
 
     return step

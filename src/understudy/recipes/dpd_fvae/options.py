@@ -1,0 +1,46 @@
+"""What a DPD-fVAE study may set, and what the recipe supports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from understudy.federation.recipe import RecipeInfo
+from understudy.recipes.vae import VAEOptions
+from understudy.study import setting
+
+__all__ = ["INFO", "DpdFVAEOptions"]
+
+
+@dataclass(frozen=True)
+class DpdFVAEOptions(VAEOptions):
+    """``[recipe]`` of a DPD-fVAE study."""
+
+    encoder: Literal["private", "frozen", "paper"] = setting(
+        "private",
+        "where records are protected: under the same clip and noise as the decoder; fixed before "
+        "any private row is seen; or as published, which protects no record",
+    )
+    share: Literal["decoder", "vae"] = setting(
+        "decoder", "where sites are protected: what is synchronised (vae: the paper's vanilla fVAE)"
+    )
+    steps: int | None = setting(
+        None, "local steps per round, the same at every site: 6 of a site, 1 noised one of records"
+    )
+
+
+INFO = RecipeInfo(
+    name="dpd_fvae",
+    title="Federated VAE with a differentially private decoder, by site or by record",
+    paper="Pfitzner & Arnrich 2022, DPD-fVAE (arXiv 2211.11591)",
+    summary="Many rounds; sites send clipped decoder updates, or noised gradients of records.",
+    kinds=("table", "image", "series"),
+    supports=frozenset(
+        {("site", "central"), ("site", "local"), ("record", "local"), ("record", "central")}
+    ),
+    default=("site", "central"),
+    options=DpdFVAEOptions,
+    rounds=200,
+    corrections="The published L-DPD-fVAE protects no record: its encoder sees all rows without "
+    'noise. encoder = "private" or "frozen" does; "paper" carries no record-level ε.',
+)

@@ -1,0 +1,153 @@
+"""L-DPD-fVAE as published (Pfitzner & Arnrich 2022, Algorithm 2): it protects no record.
+
+Decoder gradients are clipped record by record and noised, but they pass through an encoder
+that is trained on all the site's rows without noise: one record moves the clipped gradient of
+every other. So the claim says "record level not established" and gives no ε for it. What does
+hold is a statement about whole sites: a batch of B clipped gradients is at most B·S long, so
+noise of z·S is a multiplier of z/B for the site, however small that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from understudy.data.schema import Schema
+from understudy.data.shards import Shards
+from understudy.errors import PrivacyError
+from understudy.federation.recipe import Recipe, RecipeInfo, State, Task, make_plan
+from understudy.federation.slots import Private
+from understudy.nets import layers
+from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder, init, record_losses
+from understudy.privacy.clip import clip
+from understudy.privacy.plan import PrivacyPlan
+from understudy.recipes import vae
+from understudy.recipes.dpd_fvae.options import INFO, DpdFVAEOptions
+from understudy.release.generator import Generator
+from understudy.rng import Streams
+from understudy.study import Study, Training
+from understudy.training import batches
+from understudy.training.dpsgd import Records, clipped_gradients
+from understudy.training.server import ServerOptimiser
+
+__all__ = ["PaperDpdFVAE", "paper_level"]
+
+_BATCH, _CLIP = 20, 0.1  # Table 3, MNIST, (10, 1e-5)
+UNPROVEN = (
+    "record level is not established: the encoder was trained on all rows without noise, and one "
+    "record moves the gradients of all others through it"
+)
+
+
+@dataclass(frozen=True)
+class PaperDpdFVAE:
+    """See the module's paragraph."""
+
+    schema: Schema
+    plan: PrivacyPlan
+    options: DpdFVAEOptions
+    training: Training
+    base: Path
+
+    info: ClassVar[RecipeInfo] = INFO
+
+    @property
+    def spec(self) -> Autoencoder:
+        """Both nets."""
+        return vae.autoencoder(self.schema, self.options)
+
+    @property
+    def server(self) -> ServerOptimiser:
+        """What the server does with the mean change."""
+        return vae.server_optimiser("shared", self.options, self.plan.rounds)
+
+    def init(self, *, rng: Streams) -> State:
+        """A public start."""
+        params = layers.stack(init(self.spec, rng=rng.torch("net")), 1)
+        return self.server.start(vae.pack(self.spec, params, DECODER)[0])
+
+    def memory(self) -> State:
+        """The encoder, from a public start."""
+        params = init(self.spec, rng=Streams.from_seed(0).torch("encoder"))
+        return {"encoder": vae.pack(self.spec, layers.stack(params, 1), ENCODER)[0]}
+
+    def task(self, state: State, round: int) -> Task:
+        """Only the decoder is sent."""
+        return Task({"shared": state["shared"]})
+
+    def local(
+        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
+    ) -> tuple[dict[str, Tensor], State]:
+        """Plain steps of the encoder, noised steps of the decoder."""
+        start = task.arrays["shared"].expand(len(data), -1)
+        encoder, decoder = memory["encoder"].clone(), start.clone()
+        part, rate, size = self.plan.parts[0], self.training.rate or 1e-2, _batch(self.training)
+        rows = batches.Rows.of(data)
+        plan = batches.steps(rows, part.steps, size, rng=rng.numpy("batches"))
+        for step in range(part.steps):
+            batch = self._batch(data, plan.index[step], rng.torch("latents", step))
+            mean, clipped = self._gradients(encoder, decoder, batch)
+            encoder = encoder - rate * mean
+            noised = private.step("shared", clip(clipped, part.bound))
+            decoder = decoder - rate * (noised / size).float()
+        return {"shared": decoder - start}, {"encoder": encoder}
+
+    def _batch(self, data: Shards, index: Tensor, draw: torch.Generator) -> Records:
+        """Drawn rows; those of a site without any count for nothing."""
+        held = (data.counts > 0).float()[:, None].expand(index.shape)
+        noise = torch.randn(*index.shape, self.spec.latent, generator=draw)
+        return Records(data.x[index], data.y[index], held, noise)
+
+    def _gradients(self, encoder: Tensor, decoder: Tensor, batch: Records) -> tuple[Tensor, Tensor]:
+        """The encoder's mean gradient, and the decoder's sum of clipped record gradients."""
+        spec, size = self.spec, batch.x.shape[1]
+        free = {n: p.requires_grad_() for n, p in vae.unpack(spec, encoder, ENCODER).items()}
+        params = {**free, **vae.unpack(spec, decoder, DECODER)}
+        total = (self._losses(params, batch) * batch.real).sum() / size
+        mean = dict(zip(free, torch.autograd.grad(total, list(free.values())), strict=True))
+        bound = self.plan.parts[0].bound / size
+        clipped = clipped_gradients(self._losses, params, iter([batch]), bound, only=DECODER)
+        return vae.pack(spec, mean, ENCODER), clipped.value
+
+    def _losses(self, params: Mapping[str, Tensor], batch: Records) -> Tensor:
+        terms = (batch.x, batch.y, batch.noise)
+        return record_losses(self.spec, params, *terms, beta=self.options.beta)
+
+    def step(self, state: State, total: State, *, rng: Streams) -> State:
+        """θ ← θ + server optimiser on the mean change."""
+        return {**state, **self.server.step(state, total["shared"])}
+
+    def finish(self, state: State, *, rng: Streams) -> Generator:
+        """The average of the last decoders."""
+        decoder = self.server.released(state)[None]
+        return vae.decoder_release(self.schema, self.options, self.spec, decoder)
+
+
+def _batch(training: Training) -> int:
+    return training.batch or _BATCH
+
+
+def paper_level(study: Study, own: DpdFVAEOptions) -> Recipe:
+    """Algorithm 2 as published; a study may ask it for noise, but for no record-level ε."""
+    if study.privacy.epsilon is not None or own.warm_start or own.public:
+        raise PrivacyError(
+            'privacy.noise, and no warm start or public rows, with encoder = "paper"',
+            "an ε, a warm start or public rows",
+            'give noise (the paper: 1.2); for an ε that holds use encoder = "private" or "frozen"',
+        )
+    batch = _batch(study.training)
+    bound = (study.privacy.clip or _CLIP) * batch
+    noise = None if study.privacy.noise is None else study.privacy.noise / batch
+    whole = replace(study.privacy, unit="site", clip=bound, noise=noise)
+    spec = vae.autoencoder(study.schema, own)
+    terms = dict(bound=bound, slot="step", steps=own.steps or 6)
+    plan = make_plan(
+        replace(study, privacy=whole), INFO, {"shared": (vae.size(spec, DECODER),)}, **terms
+    )
+    plan = replace(plan, unproven=UNPROVEN)
+    return PaperDpdFVAE(study.schema, plan, own, study.training, study.base)

@@ -1,0 +1,289 @@
+"""L-DPD-fVAE (Pfitzner & Arnrich 2022, Algorithm 2) with a claim that holds for records.
+
+Every step takes a secret batch, clips the gradient of each record as a whole and noises the
+sum. Under local trust a site does so itself, ``steps`` times a round, and sends its change
+(step slot); under central trust it sends the clipped sum of one step and the server noises
+the sum over all sites (server slot). Rates and numbers of steps are public and the same at
+every site, so neither tells how many rows a site has.
+
+Two encoders are honest. ``private``: encoder and decoder gradients under one joint clip and
+noise; both are shared, since what is noised may be seen. ``frozen``: one encoder for all
+sites that never saw a private row without noise, trained on warm-start samples or public
+rows, its latents normalised by class so that the prior fits; only the decoder is trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from understudy.data.schema import Schema
+from understudy.data.shards import Shards
+from understudy.errors import StudyError
+from understudy.federation.phases import then
+from understudy.federation.recipe import Recipe, RecipeInfo, State, Task, Update, make_plan
+from understudy.federation.slots import Private
+from understudy.nets import layers
+from understudy.nets.autoencoder import (
+    DECODER,
+    ENCODER,
+    Autoencoder,
+    decode,
+    encode,
+    init,
+    reconstruction,
+    record_losses,
+)
+from understudy.nets.layers import Params
+from understudy.privacy.clip import Bounded
+from understudy.privacy.plan import PrivacyPlan
+from understudy.recipes import vae
+from understudy.recipes.dpd_fvae.options import INFO, DpdFVAEOptions
+from understudy.release.generator import Generator
+from understudy.rng import Streams
+from understudy.study import Study, Training
+from understudy.training import optim
+from understudy.training.dpsgd import Records, check_separable, clipped_gradients, pieces
+from understudy.training.loop import Batch, train
+from understudy.training.optim import Adam, Optimiser, Sgd
+from understudy.training.server import ServerOptimiser
+
+__all__ = ["RecordDpdFVAE", "record_level"]
+
+
+@dataclass(frozen=True)
+class RecordDpdFVAE:
+    """See the module's paragraph."""
+
+    schema: Schema
+    plan: PrivacyPlan
+    options: DpdFVAEOptions
+    training: Training
+    base: Path
+
+    info: ClassVar[RecipeInfo] = INFO
+
+    @property
+    def spec(self) -> Autoencoder:
+        """Both nets."""
+        return vae.autoencoder(self.schema, self.options)
+
+    @property
+    def noised(self) -> str:
+        """Prefix of the parameters that are trained, noised and shared."""
+        return _noised(self.options)
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the encoder was fixed before any private row was seen."""
+        return self.options.encoder == "frozen"
+
+    @property
+    def server(self) -> ServerOptimiser:
+        """What the server does with the noised mean."""
+        return vae.server_optimiser("shared", self.options, self.plan.rounds)
+
+    def init(self, *, rng: Streams) -> State:
+        """A public start, pre-trained where there are public rows."""
+        if (rows := vae.public_rows(self.base, self.options, self.schema)) is not None:
+            return self._pretrained(rows, rng)
+        params = layers.stack(init(self.spec, rng=rng.torch("net")), 1)
+        return self.server.start(vae.pack(self.spec, params, self.noised)[0])
+
+    def begin(self, made: Generator, *, rng: Streams) -> State:
+        """After a warm start: nets that were trained on its samples."""
+        return self._pretrained(vae.warm_rows(made, self.schema, rng=rng), rng)
+
+    def _pretrained(self, rows: tuple[Tensor, Tensor], rng: Streams) -> State:
+        params = vae.fit_vae(self.spec, rows, self.options, rng=rng)
+        extra: State = {}
+        if self.frozen:
+            extra = self._normalised(params, *rows, rng)
+            params = self._refit(params, extra, rows, rng)
+        return {**self.server.start(vae.pack(self.spec, params, self.noised)[0]), **extra}
+
+    @torch.no_grad()
+    def _normalised(self, params: Params, x: Tensor, y: Tensor, rng: Streams) -> State:
+        """The frozen encoder, and where its latents lie for each class: the public rule."""
+        mean, spread = encode(self.spec, params, x[None], y[None])
+        draw = torch.randn(mean.shape, generator=rng.torch("latents"))
+        z = (mean + torch.exp(spread / 2) * draw)[0]
+        inside = [z[y == k] if bool((y == k).any()) else z for k in range(self.schema.n_classes)]
+        return {
+            "encoder": vae.pack(self.spec, params, ENCODER)[0],
+            "centre": torch.stack([own.mean(0) for own in inside]),
+            "scale": torch.stack([own.std(0).clamp(min=1e-3) for own in inside]),
+        }
+
+    def _refit(
+        self, params: Params, frozen: State, rows: tuple[Tensor, Tensor], rng: Streams
+    ) -> Params:
+        """Let the decoder learn the normalised latents, on the same rows."""
+        plan = vae.steps_on(rows[1], self.options.warm_steps, rng=rng.child("refit"))
+
+        def loss(params: Mapping[str, Tensor], batch: Batch) -> Tensor:
+            draw = torch.randn(*batch.y.shape, self.spec.latent, generator=batch.noise)
+            records = Records(batch.x, batch.y, batch.weight, draw)
+            return (batch.weight * self._frozen_losses(params, records, frozen)).sum(1)
+
+        return train(params, loss, *rows, plan, Adam(1e-3), only=DECODER, rng=rng)[0]
+
+    def memory(self) -> State:
+        """Nothing stays at a site: what is trained is noised and shared."""
+        return {}
+
+    def task(self, state: State, round: int) -> Task:
+        """The noised parameters, and the frozen encoder."""
+        names = ("shared", "encoder", "centre", "scale")
+        return Task({name: state[name] for name in names if name in state})
+
+    def local(
+        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
+    ) -> tuple[Update, State]:
+        """One clipped sum for the server to noise, or steps that are noised here."""
+        start = task.arrays["shared"].expand(len(data), -1)
+        if self.plan.parts[0].slot != "step":
+            return {"shared": self._clipped_sum(task, start, data, private, rng)}, memory
+        moved = {"shared": start.clone()}
+        move = optim.stepper(self._optimiser, moved, optim.start(self._optimiser, moved))
+        for step in range(self.plan.parts[0].steps):
+            own = rng.child("step", step)
+            bounded = self._clipped_sum(task, moved["shared"], data, private, own)
+            move([(private.step("shared", bounded) / self._batch).float()])
+        return {"shared": moved["shared"] - start}, memory
+
+    def _clipped_sum(
+        self, task: Task, flat: Tensor, data: Shards, private: Private, rng: Streams
+    ) -> Bounded:
+        """Σ over a secret batch of each site's clipped record gradients ``[C, P]``."""
+        draws = rng.numpy("latents")
+
+        def draw(rows: Tensor) -> Tensor:
+            shape = (len(rows), self.spec.latent)
+            return torch.from_numpy(draws.standard_normal(shape, "float32"))
+
+        members = private.sample("shared", data)
+        batch = pieces(data.x, data.y, members, len(data), draw)
+        params = vae.unpack(self.spec, flat, self.noised)
+        bound = self.plan.parts[0].bound
+        return clipped_gradients(self._loss(task.arrays), params, batch, bound, only=self.noised)
+
+    def _loss(self, sent: Mapping[str, Tensor]):  # type: ignore[no-untyped-def]
+        if self.frozen:
+            return lambda params, records: self._frozen_losses(params, records, sent)
+        return lambda params, r: record_losses(
+            self.spec, params, r.x, r.y, r.noise, beta=self.options.beta
+        )
+
+    def _frozen_losses(
+        self, params: Mapping[str, Tensor], records: Records, frozen: Mapping[str, Tensor]
+    ) -> Tensor:
+        """Reconstruction from latents that no private row has shaped."""
+        with torch.no_grad():
+            encoder = vae.unpack(self.spec, frozen["encoder"][None], ENCODER)
+            whole = {n: p.expand(len(records.x), *p.shape[1:]) for n, p in encoder.items()}
+            mean, spread = encode(self.spec, whole, records.x, records.y)
+            z = mean + torch.exp(spread / 2) * records.noise
+            z = (z - frozen["centre"][records.y]) / frozen["scale"][records.y]
+        return reconstruction(self.spec, decode(self.spec, params, z, records.y), records.x)
+
+    def step(self, state: State, total: State, *, rng: Streams) -> State:
+        """θ ← θ + server optimiser, on the mean change or minus the mean gradient."""
+        mean = total["shared"]
+        if self.plan.parts[0].slot != "step":
+            mean = -mean / (self._batch * self.plan.sites)
+        return {**state, **self.server.step(state, mean)}
+
+    def finish(self, state: State, *, rng: Streams) -> Generator:
+        """The average of the last decoders: post-processing, so free."""
+        params = vae.unpack(self.spec, self.server.released(state)[None], self.noised)
+        decoder = vae.pack(self.spec, params, DECODER)
+        return vae.decoder_release(self.schema, self.options, self.spec, decoder)
+
+    @property
+    def _batch(self) -> float:
+        """Records that a site's batch is expected to hold, from public numbers only."""
+        rate = self.plan.parts[0].rate or 1.0
+        return rate * self.schema.records / self.plan.sites
+
+    @property
+    def _optimiser(self) -> Optimiser:
+        """Of a site; it sees only noised gradients."""
+        if self.training.optimiser == "adam":
+            return Adam(self.training.rate or 1e-3)
+        return Sgd(self.training.rate or 1.0)
+
+
+def _noised(own: DpdFVAEOptions) -> str:
+    return DECODER if own.encoder == "frozen" else ""
+
+
+def record_level(study: Study, own: DpdFVAEOptions) -> Recipe:
+    """Algorithm 2 for a study, with its warm start; refused where the loss couples records."""
+    _check(study, own)
+    first = vae.warm_start(study, own)
+    spec = vae.autoencoder(study.schema, own)
+    local = study.privacy.trust == "local"
+    plan = make_plan(
+        study, INFO, {"shared": (vae.size(spec, _noised(own)),)},
+        bound=1.0, slot="step" if local else None, steps=own.steps or 1,
+        combine="mean" if local else "sum", batch_rate=batch_rate(study),
+        before=vae.plan_of(first), notes=(vae.PUBLIC_NOTE,) if own.public else (),
+    )  # fmt: skip
+    recipe = RecordDpdFVAE(study.schema, plan, own, study.training, study.base)
+    _check_separable(recipe)
+    return recipe if first is None else then(first, recipe)
+
+
+def _check(study: Study, own: DpdFVAEOptions) -> None:
+    if own.share == "vae":
+        raise StudyError(
+            'recipe.share = "vae" where sites are protected',
+            f"unit {study.privacy.unit}",
+            "leave it out: at record level all that is noised is shared",
+        )
+    if own.encoder == "frozen" and not (own.warm_start or own.public):
+        raise StudyError(
+            "recipe.warm_start or recipe.public, which a frozen encoder is trained on",
+            "neither",
+            'set warm_start = 0.3, say, or encoder = "private"',
+        )
+    if study.training.epochs:
+        raise StudyError(
+            "recipe.steps at record level", "training.epochs",
+            "leave epochs out: passes over a site's rows would tell how many it has",
+        )  # fmt: skip
+
+
+def batch_rate(study: Study) -> float | None:
+    """The public rate of secret batches; None takes every record."""
+    share = study.schema.records / study.n_sites
+    if study.training.batch is None or study.training.batch == share:
+        return None
+    if study.training.batch > share:
+        raise StudyError(
+            f"training.batch of at most {share:g}, a site's public share of the records",
+            f"{study.training.batch}",
+            "lower it, or leave it out to take every record in every step",
+        )
+    return study.training.batch / share
+
+
+def _check_separable(recipe: RecordDpdFVAE) -> None:
+    """Try the loss on made-up records."""
+    spec, rng = recipe.spec, Streams.from_seed(0)
+    params = layers.stack(init(spec, rng=rng.torch("net")), 1)
+    x = torch.rand(1, 3, spec.features, generator=rng.torch("x"))
+    draw = torch.randn(1, 3, spec.latent, generator=rng.torch("draw"))
+    probe = Records(x, torch.zeros(1, 3, dtype=torch.long), torch.ones(1, 3), draw)
+    frozen = {
+        "encoder": vae.pack(spec, params, ENCODER)[0],
+        "centre": torch.zeros(recipe.schema.n_classes, spec.latent),
+        "scale": torch.ones(recipe.schema.n_classes, spec.latent),
+    }
+    check_separable(recipe._loss(frozen), params, probe)
