@@ -84,12 +84,14 @@ def main() -> None:
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
+    git = partial(subprocess.run, capture_output=True, text=True, check=True)
+    commit = git(["git", "rev-parse", "HEAD"]).stdout.strip()
+    changed = git(["git", "status", "--porcelain", "-uno", "--", "src", "bench/*.py"]).stdout
     return {
         "quick": args.quick, "threads": args.threads, "seed": SEED, "bound": BOUND,
         "noise": NOISE, "python": platform.python_version(), "torch": torch.__version__,
         "opacus": version("opacus"), "processor": platform.machine(),
-        "commit": commit.stdout.strip(),
+        "commit": commit + " and uncommitted changes" * bool(changed),
     }  # fmt: skip
 
 
