@@ -254,3 +254,123 @@ def test_a_sites_coin_hides_no_single_row(unit: str) -> None:
     # Given a site's other rows, the pair is (1-q)N(0)+qN(b) against (1-q)N(0)+qN(b+r): not Poisson.
     with pytest.raises(PrivacyError, match="cohort rate"):
         plan(unit=unit, rate=0.1)
+
+
+# Phases: a warm start before this plan.
+
+
+def phased(trust: str = "central", unit: str = "site", **changes) -> PrivacyPlan:
+    """One round of another part, then the four of `plan`."""
+    slot = {"local": "client"}.get(trust, "server")
+    warm = plan(trust, unit, parts=(Part("w", (5,), slot, 1.0, 3.0),), rounds=1)
+    return plan(trust, unit, **{"before": warm, **changes})
+
+
+def test_rounds_are_counted_over_all_phases() -> None:
+    p = phased(rate=0.1)
+    assert (p.first, p.length, len(p.phases)) == (1, 5, 2)
+    assert p.phases == (p.before, p)
+    assert [p.phase(round) for round in range(5)] == [0, 1, 1, 1, 1]
+    assert p.at(0) == p.before and p.at(1) is p and p.at(4) is p
+    assert p.at(0).rate is None and p.at(1).rate == 0.1
+    assert [r.part for r in p.receipts(0, "os")] == ["w"]
+    assert [r.part for r in p.receipts(1, "os")] == ["a", "b"]
+
+
+def test_three_phases_are_told_apart() -> None:
+    p = plan(before=phased(), rounds=2)
+    assert (p.first, p.length) == (5, 7)
+    assert [p.phase(round) for round in range(7)] == [0, 1, 1, 1, 1, 2, 2]
+
+
+def test_a_prefix_ends_in_the_phase_it_reaches() -> None:
+    p = phased()
+    assert p.prefix(1) == p.before
+    assert p.prefix(3) == replace(p, rounds=2)
+    assert p.prefix(5) == p
+
+
+def test_the_promise_adds_up_the_phases() -> None:
+    p = phased(rate=0.1)
+    assert p.promise() == (Event((3.0,), None, 1), Event((1.5, 4.0), 0.1, 4))
+    assert p.promise(factor=2.0, amplified=False) == (
+        Event((1.5,), None, 1),
+        Event((0.75, 2.0), None, 4),
+    )
+    alone = cost(replace(p, before=None).promise(), p.delta).epsilon
+    assert cost(p.promise(), p.delta).epsilon > alone
+
+
+def test_a_plan_of_phases_survives_json() -> None:
+    for p in (phased(rate=0.25, joins=3), phased("local", notes=("said",)), phased("none")):
+        again = PrivacyPlan.from_dict(json.loads(json.dumps(p.to_dict())))
+        assert again == p and again.before == p.before
+
+
+@pytest.mark.parametrize("spoil", ["missing", "extra"])
+def test_an_earlier_phase_with_other_fields_is_refused(spoil: str) -> None:
+    data = phased().to_dict()
+    if spoil == "extra":
+        data["before"]["discount"] = 0.5
+    else:
+        del data["before"]
+    with pytest.raises((TypeError, KeyError)):
+        PrivacyPlan.from_dict(data)
+
+
+def test_every_phase_must_be_charged_with_its_own_parts() -> None:
+    p = phased()
+    receipts = [r for round in range(p.length) for r in p.receipts(round, "os")]
+    p.settles(receipts)
+    with pytest.raises(BudgetError, match="charge"):
+        p.settles([r for r in receipts if r.part != "w"])
+    with pytest.raises(PrivacyError, match="parts"):
+        p.admits([replace(receipts[0], round=1)])
+    with pytest.raises(PrivacyError, match="parts"):
+        p.admits([replace(receipts[-1], round=0)])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        dict(unit="record"),
+        dict(trust="local"),
+        dict(sites=49),
+        dict(units=49),
+        dict(delta=1e-6),
+    ],
+)
+def test_phases_protect_the_same_thing_in_the_same_way(change: dict) -> None:
+    trust, unit = change.pop("trust", "central"), change.pop("unit", "site")
+    with pytest.raises(PrivacyError, match="phases"):
+        plan(before=plan(trust, unit, rounds=1, **change))
+
+
+@pytest.mark.parametrize("unit", ["site", "person"])
+@pytest.mark.parametrize("trust, slot", [("central", "server"), ("local", "step")])
+def test_the_coins_of_single_rows_hide_no_larger_unit(unit: str, trust: str, slot: str) -> None:
+    with pytest.raises(PrivacyError, match="batch rate"):
+        plan(trust, unit, parts=(Part("s", (3,), slot, 1.0, 2.0, rate=0.1),))
+    plan(trust, "record", parts=(Part("s", (3,), slot, 1.0, 2.0, rate=0.1),))
+
+
+@pytest.mark.parametrize("trust, share", [("central", 0.1), ("central", 0.9), ("local", 0.5)])
+def test_solving_after_an_earlier_phase_uses_what_that_one_left(trust: str, share: float) -> None:
+    warm = solve(replace(phased(trust).before, rounds=1), 2.0 * share)
+    solved = solve(phased(trust, before=warm), 2.0)
+    factor, amplified = claim_terms(solved)
+    spent = cost(solved.promise(factor=factor, amplified=amplified), solved.delta).epsilon
+    assert 0.95 * 2.0 <= spent <= 2.0
+    assert solved.before == warm, "the earlier phase is as it was promised"
+
+
+def test_an_earlier_phase_that_spent_everything_leaves_nothing_to_solve() -> None:
+    spent = cost(phased().before.promise(), 1e-5).epsilon
+    with pytest.raises(PrivacyError):
+        solve(phased(), spent * 0.99)
+
+
+def test_a_cap_counts_the_earlier_phase_in_full() -> None:
+    p = phased("local")
+    warm = cost(p.before.promise(factor=2.0, amplified=False), p.delta).epsilon
+    assert allowed_joins(p, warm * 0.99) == 0
