@@ -40,6 +40,7 @@ __all__ = [
     "own_encoder",
     "pack",
     "plan_of",
+    "public_notes",
     "public_rows",
     "server_optimiser",
     "shapes",
@@ -94,8 +95,31 @@ class VAEOptions:
             raise StudyError(
                 "recipe.warm_start from 0 to below 1", f"{self.warm_start}", "e.g. 0.3"
             )
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        """What would only fail, or mean nothing, once a round has been charged."""
+        counts = (self.latent, *self.widths, *self.decoder_widths)
+        counts += (self.warm_coefficients, self.warm_steps)
+        if min(counts) < 1 or (self.cosines or 0) < 0:
+            raise StudyError(
+                "recipe.latent, widths, decoder_widths, warm_coefficients and warm_steps of at "
+                "least 1, and cosines of at least 0",
+                "a smaller number",
+                "correct it",
+            )
         if not (np.isfinite(self.beta) and self.beta >= 0):
             raise StudyError("recipe.beta of 0 or more", f"{self.beta}", "correct it")
+        for name in ("server_rate", "sharpness"):
+            if not 0 < getattr(self, name) < np.inf:
+                found = f"{getattr(self, name)}"
+                raise StudyError(f"recipe.{name} above 0 and finite", found, "correct it")
+        if not (0 <= self.momentum < 1 and 0 <= self.average <= 1):
+            raise StudyError(
+                "recipe.momentum from 0 to below 1 and recipe.average from 0 to 1",
+                f"{self.momentum} and {self.average}",
+                "correct them",
+            )
 
 
 def autoencoder(schema: Schema, own: VAEOptions, *, joint: bool = True) -> Autoencoder:
@@ -203,7 +227,9 @@ def warm_start(study: Study, own: VAEOptions) -> FedMoments | None:
             "none",
             "give epsilon instead of noise, or leave the warm start out",
         )
-    privacy = replace(study.privacy, epsilon=study.privacy.epsilon * own.warm_start, clip=None)
+    unit, trust = study.privacy.unit or "site", study.privacy.trust or "central"  # as all VAEs here
+    share = study.privacy.epsilon * own.warm_start
+    privacy = replace(study.privacy, unit=unit, trust=trust, epsilon=share, clip=None)
     options = {"coefficients": own.warm_coefficients} if study.schema.kind != "table" else {}
     first = replace(study, privacy=privacy, cohort=Cohort(), options=options, rounds=None)
     return FedMoments.build(first)
@@ -221,6 +247,11 @@ def warm_rows(made: Generator, schema: Schema, *, rng: Streams) -> tuple[Tensor,
 
 
 PUBLIC_NOTE = "the nets were pre-trained on rows that the study declares public: not protected"
+
+
+def public_notes(study: Study, own: VAEOptions) -> tuple[str, ...]:
+    """What a claim says of public rows; reads them, so that none is missed once ε is spent."""
+    return () if public_rows(study.base, own, study.schema) is None else (PUBLIC_NOTE,)
 
 
 def public_rows(base: Path, own: VAEOptions, schema: Schema) -> tuple[Tensor, Tensor] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from understudy.errors import StudyError
 from understudy.federation.recipe import RecipeInfo
 from understudy.recipes.vae import VAEOptions
 from understudy.study import setting
@@ -25,8 +26,15 @@ class DpdFVAEOptions(VAEOptions):
         "decoder", "where sites are protected: what is synchronised (vae: the paper's vanilla fVAE)"
     )
     steps: int | None = setting(
-        None, "local steps per round, the same at every site: 6 of a site, 1 noised one of records"
+        None,
+        "local steps per round, the same at every site: 6 of a site, 1 noised one of records "
+        "(always 1 where the server noises them)",
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.steps is not None and self.steps < 1:
+            raise StudyError("recipe.steps of at least 1", f"{self.steps}", "correct it")
 
 
 INFO = RecipeInfo(

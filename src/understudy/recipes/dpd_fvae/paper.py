@@ -28,6 +28,7 @@ from understudy.privacy.clip import clip
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import vae
 from understudy.recipes.dpd_fvae.options import INFO, DpdFVAEOptions
+from understudy.recipes.dpd_fvae.records import check
 from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Study, Training
@@ -93,15 +94,19 @@ class PaperDpdFVAE:
             batch = self._batch(data, plan.index[step], rng.torch("latents", step))
             mean, clipped = self._gradients(encoder, decoder, batch)
             encoder = encoder - rate * mean
-            noised = private.step("shared", clip(clipped, part.bound))
+            bounded = clip(clipped, part.bound)
+            noised = private.step("shared", bounded) if part.slot == "step" else bounded.value
             decoder = decoder - rate * (noised / size).float()
         return {"shared": decoder - start}, {"encoder": encoder}
 
     def _batch(self, data: Shards, index: Tensor, draw: torch.Generator) -> Records:
         """Drawn rows; those of a site without any count for nothing."""
+        x, y = data.x, data.y
+        if not len(x):  # nobody in the stack has a row: made-up ones, of weight zero
+            x, y = x.new_zeros(1, x.shape[1]), y.new_zeros(1)
         held = (data.counts > 0).float()[:, None].expand(index.shape)
         noise = torch.randn(*index.shape, self.spec.latent, generator=draw)
-        return Records(data.x[index], data.y[index], held, noise)
+        return Records(x[index], y[index], held, noise)
 
     def _gradients(self, encoder: Tensor, decoder: Tensor, batch: Records) -> tuple[Tensor, Tensor]:
         """The encoder's mean gradient, and the decoder's sum of clipped record gradients."""
@@ -140,12 +145,21 @@ def paper_level(study: Study, own: DpdFVAEOptions) -> Recipe:
             "an ε, a warm start or public rows",
             'give noise (the paper: 1.2); for an ε that holds use encoder = "private" or "frozen"',
         )
+    unit, trust = study.privacy.unit, study.privacy.trust or INFO.default[1]
+    if unit != "record" or trust not in ("local", "none"):
+        raise PrivacyError(
+            'unit "record" and trust "local" with encoder = "paper": its sites noise every step',
+            f"{unit}/{trust}",
+            'set privacy.trust = "local"',
+        )
+    check(study, own)
     batch = _batch(study.training)
     bound = (study.privacy.clip or _CLIP) * batch
     noise = None if study.privacy.noise is None else study.privacy.noise / batch
     whole = replace(study.privacy, unit="site", clip=bound, noise=noise)
     spec = vae.autoencoder(study.schema, own)
-    terms = dict(bound=bound, slot="step", steps=own.steps or 6)
+    slot = "step" if trust == "local" else None
+    terms = dict(bound=bound, slot=slot, steps=own.steps or 6)
     plan = make_plan(
         replace(study, privacy=whole), INFO, {"shared": (vae.size(spec, DECODER),)}, **terms
     )

@@ -225,22 +225,23 @@ def _noised(own: DpdFVAEOptions) -> str:
 
 def record_level(study: Study, own: DpdFVAEOptions) -> Recipe:
     """Algorithm 2 for a study, with its warm start; refused where the loss couples records."""
-    _check(study, own)
+    check(study, own)
     first = vae.warm_start(study, own)
     spec = vae.autoencoder(study.schema, own)
     local = study.privacy.trust == "local"
     plan = make_plan(
         study, INFO, {"shared": (vae.size(spec, _noised(own)),)},
-        bound=1.0, slot="step" if local else None, steps=own.steps or 1,
+        bound=1.0, slot="step" if local else None, steps=(own.steps or 1) if local else 1,
         combine="mean" if local else "sum", batch_rate=batch_rate(study),
-        before=vae.plan_of(first), notes=(vae.PUBLIC_NOTE,) if own.public else (),
+        before=vae.plan_of(first), notes=vae.public_notes(study, own),
     )  # fmt: skip
     recipe = RecordDpdFVAE(study.schema, plan, own, study.training, study.base)
     _check_separable(recipe)
     return recipe if first is None else then(first, recipe)
 
 
-def _check(study: Study, own: DpdFVAEOptions) -> None:
+def check(study: Study, own: DpdFVAEOptions) -> None:
+    """Refuse options that have no meaning where records are protected."""
     if own.share == "vae":
         raise StudyError(
             'recipe.share = "vae" where sites are protected',

@@ -171,8 +171,7 @@ def client_level(study: Study, own: DpdFVAEOptions) -> Recipe:
     first = vae.warm_start(study, own)
     shared = DECODER if own.share == "decoder" else ""
     shape = (vae.size(vae.autoencoder(study.schema, own), shared),)
-    notes = (vae.PUBLIC_NOTE,) if own.public else ()
-    terms = dict(bound=0.2, before=vae.plan_of(first), notes=notes)
+    terms = dict(bound=0.2, before=vae.plan_of(first), notes=vae.public_notes(study, own))
     plan = make_plan(study, INFO, {"shared": shape}, **terms)
     recipe = ClientDpdFVAE(study.schema, plan, own, study.training, study.base)
     return recipe if first is None else then(first, recipe)

@@ -1,0 +1,613 @@
+"""DPD-fVAE: what travels, what stays, what is noised, and what each level may claim."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+
+from understudy.data.encode import Encoded
+from understudy.data.records import Records
+from understudy.data.schema import Column, Schema
+from understudy.data.shards import Shards
+from understudy.data.table import from_frame, write
+from understudy.errors import BudgetError, DataError, PrivacyError, StudyError
+from understudy.federation.slots import Private
+from understudy.nets.autoencoder import DECODER, ENCODER, encode, vae_loss
+from understudy.privacy.claim import claims
+from understudy.privacy.clip import Bounded
+from understudy.privacy.ledger import Ledger, read_entries, receipts_in
+from understudy.recipes import vae
+from understudy.recipes.dpd_fvae import DpdFVAE
+from understudy.release.verify import verify
+from understudy.rng import NoiseSource, Streams
+from understudy.run import run
+from understudy.study import Study
+
+SITES, N = 4, 60  # a site's public share is 15 records
+NETS = {"widths": [6], "decoder_widths": [5], "latent": 2, "steps": 3, "warm_steps": 20}
+IMAGE = Schema("image", "stripes", N, classes=("a", "b", "c"), shape=(8, 8))
+SERIES = Schema(
+    "series", "waves", N, (Column("v", "numeric", -1.0, 1.0),), classes=("a", "b"), shape=(12, 1)
+)
+TABLE = Schema(
+    "table",
+    "mixed",
+    N,
+    (
+        Column("age", "integer", 0, 100),
+        Column("town", "categorical", categories=("x", "y", "z")),
+        Column("ill", "categorical", categories=("no", "yes")),
+    ),
+    label="ill",
+)
+SCHEMAS = {"table": TABLE, "image": IMAGE, "series": SERIES}
+RECORD = {"unit": "record", "trust": "local", "noise": 1.0}
+CENTRAL = {"unit": "record", "trust": "central", "noise": 1.0}
+SITE = {"unit": "site", "trust": "central", "noise": 1.0}
+
+
+def study(schema: Schema = TABLE, *, rounds: int = 2, base: Path = Path(), **tables: Any) -> Study:
+    data = {
+        "study": {"name": "t", "recipe": "dpd_fvae", "rounds": rounds},
+        "privacy": tables.pop("privacy", SITE),
+        "recipe": {**NETS, **tables.pop("recipe", {})},
+        **({} if "site" in tables else {"simulation": {"data": "-", "sites": SITES}}),
+        **tables,
+    }
+    return Study.parse(data, schema=schema, base=base)
+
+
+def recipe(schema: Schema = TABLE, **tables: Any) -> Any:
+    return DpdFVAE.build(study(schema, **tables))
+
+
+def shards(schema: Schema, counts: list[int], seed: int = 0) -> Shards:
+    """Sites with so many random rows."""
+    draw, total = np.random.default_rng(seed), sum(counts)
+    x = draw.random((total, schema.width), dtype=np.float32)
+    y = draw.integers(0, schema.n_classes, total)
+    parts = [np.arange(end - n, end) for n, end in zip(counts, np.cumsum(counts), strict=True)]
+    return Shards.pack(Encoded(x, y, None), parts)
+
+
+def records(schema: Schema, n: int, seed: int = 0) -> Records:
+    """Random rows as a user holds them."""
+    draw = np.random.default_rng(seed)
+    if schema.kind == "table":
+        town = draw.choice(["x", "y", "z"], n)
+        columns = {"age": draw.integers(0, 101, n), "town": town}
+        return from_frame(pd.DataFrame({**columns, "ill": draw.choice(["no", "yes"], n)}), schema)
+    labels = draw.choice(list(schema.classes), n).astype(str)
+    if schema.kind == "image":
+        return Records(images=draw.integers(0, 256, (n, *schema.shape), np.uint8), labels=labels)
+    return Records(series=draw.uniform(-1, 1, (n, *schema.shape)), labels=labels)
+
+
+def sites(schema: Schema, counts: tuple[int, ...] = (5, 4, 3, 5)) -> list[Records]:
+    return [records(schema, n, seed=i) for i, n in enumerate(counts)]
+
+
+def held(built: Any, n: int) -> dict[str, Tensor]:
+    return {name: value.expand(n, *value.shape) for name, value in built.memory().items()}
+
+
+def local(built: Any, data: Shards, memory: dict | None = None, state: dict | None = None) -> tuple:
+    """(update, memory, the slots that were used) of one round."""
+    rng = Streams.from_seed(0)
+    state = built.init(rng=rng) if state is None else state
+    private = Private(built.plan, 0, NoiseSource.seeded(rng))
+    memory = held(built, len(data)) if memory is None else memory
+    return *built.local(built.task(state, 0), memory, data, private, rng=rng), private
+
+
+# Site level: what travels and what stays.
+
+
+@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS)
+@pytest.mark.parametrize("trust", ["central", "local"])
+def test_only_the_decoder_travels_and_the_encoder_stays(schema: Schema, trust: str) -> None:
+    built = recipe(schema, privacy={**SITE, "trust": trust})
+    update, memory, _ = local(built, shards(schema, [3, 2]))
+    part = built.plan.parts[0]
+    assert part.shape == (vae.size(built.spec, DECODER),)
+    assert part.slot == {"central": "server", "local": "client"}[trust]
+    assert {n: v.shape for n, v in update.items()} == {"shared": (2, *part.shape)}
+    assert memory["encoder"].shape == (2, vae.size(built.spec, ENCODER))
+    assert not torch.equal(memory["encoder"][0], built.memory()["encoder"])
+    assert set(built.task(built.init(rng=Streams.from_seed(0)), 0).arrays) == {"shared"}
+
+
+def reference(built: Any, data: Shards, decoders: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Plain PyTorch at one site: the encoder's Adam lives on, the decoder's is made anew."""
+    spec = built.spec
+    start = vae.unpack(spec, built.memory()["encoder"][None], ENCODER)
+    encoder = {n: p.clone().requires_grad_() for n, p in start.items()}
+    kept = torch.optim.Adam(encoder.values(), lr=1e-3)
+    for round, flat in enumerate(decoders):
+        rng = Streams.from_seed(round)
+        unpacked = vae.unpack(spec, flat[None], DECODER)
+        decoder = {n: p.clone().requires_grad_() for n, p in unpacked.items()}
+        fresh = torch.optim.Adam(decoder.values(), lr=1e-3)
+        plan, noise = built._batches(data, rng), rng.torch("chunk", 0)
+        for index, weight in zip(plan.index, plan.weight, strict=True):
+            kept.zero_grad(), fresh.zero_grad()
+            rows = (data.x[index], data.y[index], weight)
+            vae_loss(spec, {**encoder, **decoder}, *rows, noise=noise).sum().backward()
+            kept.step(), fresh.step()
+    ends = vae.pack(spec, encoder, ENCODER), vae.pack(spec, decoder, DECODER)
+    return ends[0].detach()[0], ends[1].detach()[0]
+
+
+def two_rounds(built: Any, data: Shards, decoders: list[Tensor], wipe: tuple[str, ...]) -> tuple:
+    memory, update = held(built, 1), {}
+    for round, flat in enumerate(decoders):
+        for name in wipe if round else ():
+            memory = {**memory, name: torch.zeros_like(memory[name])}
+        state, rng = built.server.start(flat), Streams.from_seed(round)
+        private = Private(built.plan, round, NoiseSource.seeded(rng))
+        update, memory = built.local(built.task(state, round), memory, data, private, rng=rng)
+    return memory, decoders[-1] + update["shared"][0]
+
+
+def test_the_encoders_adam_goes_on_and_the_decoders_starts_anew() -> None:
+    built, data = recipe(), shards(TABLE, [7])
+    start = built.init(rng=Streams.from_seed(5))["shared"]
+    decoders = [start, start + 0.1]
+    memory, decoder = two_rounds(built, data, decoders, wipe=())
+    wanted = reference(built, data, decoders)
+    torch.testing.assert_close(memory["encoder"][0], wanted[0], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(decoder, wanted[1], rtol=1e-4, atol=1e-6)
+    assert memory["steps"].tolist() == [[6.0]] and memory["trained"].tolist() == [[1.0]]
+    for lost in (("steps",), ("mean", "square", "steps")):
+        other, _ = two_rounds(built, data, decoders, wipe=lost)
+        assert (other["encoder"][0] - wanted[0]).abs().max() > 1e-4, f"without {lost}: no change"
+
+
+def test_plain_sgd_keeps_the_encoder_only() -> None:
+    built = recipe(training={"optimiser": "sgd", "rate": 0.1})
+    assert set(built.memory()) == {"encoder", "trained"}
+    update, memory, _ = local(built, shards(TABLE, [3]))
+    assert set(memory) == {"encoder", "trained"} and update["shared"].abs().sum() > 0
+
+
+def test_the_vanilla_fvae_shares_all_and_keeps_nothing() -> None:
+    built = recipe(recipe={"share": "vae"})
+    update, memory, _ = local(built, shards(TABLE, [3, 2]))
+    assert built.memory() == {} and memory == {}
+    assert update["shared"].shape == (2, vae.size(built.spec))
+    changed = vae.unpack(built.spec, update["shared"])
+    assert all(value.abs().sum() > 0 for value in changed.values()), "some part was not trained"
+    released = built.finish(built.init(rng=Streams.from_seed(0)), rng=Streams.from_seed(0))
+    assert released.arrays["decoder"].shape == (1, vae.size(built.spec, DECODER))
+
+
+def test_a_site_without_rows_sends_zeros_and_learns_nothing() -> None:
+    built = recipe()
+    update, memory, _ = local(built, shards(TABLE, [0, 4]))
+    assert not update["shared"][0].any() and update["shared"][1].any()
+    assert torch.equal(memory["encoder"][0], built.memory()["encoder"])
+    assert memory["steps"].tolist() == [[0.0], [3.0]]
+
+
+def test_a_pretrained_encoder_is_taken_once_and_the_sites_own_from_then_on(tmp_path: Path) -> None:
+    write(records(TABLE, 30), tmp_path / "public.csv")
+    built = recipe(recipe={"public": "public.csv"}, base=tmp_path)
+    state = built.init(rng=Streams.from_seed(0))
+    task = built.task(state, 0)
+    assert set(task.arrays) == {"shared", "encoder"}
+    memory = held(built, 2)
+    assert torch.equal(vae.own_encoder(task, memory)[0], state["encoder"])
+    _, memory, _ = local(built, shards(TABLE, [3, 3]), memory, state)
+    assert torch.equal(vae.own_encoder(task, memory), memory["encoder"])
+    assert not torch.equal(memory["encoder"][0], state["encoder"])
+
+
+# Record level: noised steps, public divisors.
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_every_noised_step_has_its_receipt(steps: int) -> None:
+    built = recipe(privacy=RECORD, recipe={"steps": steps})
+    _, memory, private = local(built, shards(TABLE, [3, 2]))
+    assert len(private.receipts) == steps == len(built.plan.receipts(0, "os"))
+    assert {r.slot for r in private.receipts} == {"step"} and memory == {}
+    release = run(study(privacy=RECORD, recipe={"steps": steps}), sites(TABLE))
+    assert len(receipts_in(list(read_entries(release.ledger)))) == 2 * steps
+    assert release.claims[0].events[0].count == 2 * steps
+
+
+def test_the_divisor_is_public_whatever_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    sums: list[Tensor] = []
+
+    def noiseless(self: Private, part: str, bounded: Bounded) -> Tensor:
+        sums.append(bounded.value)
+        return bounded.value
+
+    monkeypatch.setattr(Private, "step", noiseless)
+    built = recipe(privacy=RECORD, recipe={"steps": 1}, training={"rate": 0.5})
+    for counts in ([1, 0], [5, 9], [40, 2]):
+        update, _, _ = local(built, shards(TABLE, counts))
+        expected = -0.5 * sums.pop().float() / (N / SITES)
+        torch.testing.assert_close(update["shared"], expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam", None])
+def test_a_sites_optimiser_sees_noised_gradients_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, optimiser: str | None
+) -> None:
+    built = recipe(
+        privacy=RECORD, training={"rate": 0.2, **({"optimiser": optimiser} if optimiser else {})}
+    )
+    draws = Streams.from_seed(9).torch("noised")
+    frozen = [torch.randn(2, *built.plan.parts[0].shape, generator=draws) for _ in range(3)]
+    found = []
+    for counts in ([3, 2], [30, 0]):
+        queue = iter(frozen)
+        monkeypatch.setattr(Private, "step", lambda *_, queue=queue: next(queue).double())
+        found.append(local(built, shards(TABLE, counts))[0]["shared"])
+    assert torch.equal(found[0], found[1]), "rows reached the update without noise"
+    start = built.init(rng=Streams.from_seed(0))["shared"].expand(2, -1).clone()
+    place = start.clone().requires_grad_()
+    kind = torch.optim.Adam if optimiser == "adam" else torch.optim.SGD
+    plain = kind([place], lr=0.2)
+    for noised in frozen:
+        place.grad = noised / (N / SITES)
+        plain.step()
+    torch.testing.assert_close(found[0], place.detach() - start, rtol=1e-4, atol=1e-6)
+
+
+def test_the_batch_rate_follows_from_public_numbers() -> None:
+    for batch, rate in ((5, 1 / 3), (15, None), (None, None)):
+        training = {} if batch is None else {"batch": batch}
+        for privacy in (RECORD, CENTRAL):
+            built = recipe(privacy=privacy, training=training)
+            assert built.plan.parts[0].rate == (rate if rate is None else pytest.approx(rate))
+            assert built._batch == pytest.approx(batch or 15)
+
+
+def test_batches_are_drawn_anew_for_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+    sample = Private.sample
+
+    def noted(self: Private, part: str, data: Shards) -> Tensor:
+        members = sample(self, part, data)
+        drawn.append(hash(members.numpy().tobytes()))
+        assert len(members) < 200
+        return members
+
+    monkeypatch.setattr(Private, "sample", noted)
+    local(recipe(privacy=RECORD, training={"batch": 5}), shards(TABLE, [100, 100]))
+    assert len(drawn) == 3 == len(set(drawn))
+
+
+def test_under_central_trust_one_clipped_sum_is_sent_and_the_server_moves_against_it() -> None:
+    own = {"server": "sgd", "server_rate": 1.0, "momentum": 0.0, "steps": 3}
+    built = recipe(privacy={**CENTRAL, "clip": 0.5}, recipe=own, training={"batch": 5})
+    part = built.plan.parts[0]
+    assert (part.slot, part.combine, part.bound, part.steps) == ("server", "sum", 0.5, 1)
+    assert len(built.plan.receipts(0, "os")) == 1, "charged for steps that nobody takes"
+    assert built.plan.promise()[0].count == built.plan.rounds
+    update, _, private = local(built, shards(TABLE, [3, 2]))
+    assert isinstance(update["shared"], Bounded) and not private.receipts
+    assert (update["shared"].sensitivity, update["shared"].unit) == (0.5, "record")
+    one = local(recipe(privacy={**CENTRAL, "clip": 0.5}), shards(TABLE, [1, 0]))[0]["shared"].value
+    assert 0 < one[0].norm() <= 0.5 and not one[1].any()
+    rng = Streams.from_seed(0)
+    state = built.init(rng=rng)
+    total = torch.randn(part.shape, generator=rng.torch("total"))
+    after = built.step(state, {"shared": total}, rng=rng)["shared"]
+    torch.testing.assert_close(after, state["shared"] - total / (5 * SITES))
+
+
+# The frozen and the private encoder.
+
+
+def test_the_private_encoder_is_noised_with_the_decoder() -> None:
+    for privacy in (RECORD, CENTRAL):
+        built = recipe(privacy=privacy)
+        assert built.plan.parts[0].shape == (vae.size(built.spec),)
+        assert [part.name for part in built.plan.parts] == ["shared"], "one joint clip"
+
+
+def frozen(tmp_path: Path, **tables: Any) -> Any:
+    write(records(TABLE, 300), tmp_path / "public.csv")
+    own = {"encoder": "frozen", "public": "public.csv", **tables.pop("recipe", {})}
+    return recipe(base=tmp_path, privacy=tables.pop("privacy", RECORD), recipe=own, **tables)
+
+
+def test_a_frozen_encoder_stays_as_it_is_in_every_task(tmp_path: Path) -> None:
+    built, rng = frozen(tmp_path, rounds=4), Streams.from_seed(0)
+    assert built.plan.parts[0].shape == (vae.size(built.spec, DECODER),), "only the decoder"
+    state = built.init(rng=rng)
+    first, data = built.task(state, 0), shards(TABLE, [5, 4])
+    assert set(first.arrays) == {"shared", "encoder", "centre", "scale"}
+    for round in range(3):
+        private = Private(built.plan, round, NoiseSource.seeded(rng))
+        task = built.task(state, round)
+        update, _ = built.local(task, {}, data, private, rng=rng.child(round))
+        state = built.step(state, {"shared": update["shared"].mean(0)}, rng=rng)
+        for name in ("encoder", "centre", "scale"):
+            assert torch.equal(built.task(state, round + 1).arrays[name], first.arrays[name])
+    assert not torch.equal(state["shared"], first.arrays["shared"])
+
+
+def test_the_latents_of_a_frozen_encoder_fit_the_prior_by_class(tmp_path: Path) -> None:
+    built = frozen(tmp_path)
+    state = built.init(rng=Streams.from_seed(0))
+    x, y = vae.public_rows(tmp_path, built.options, TABLE)
+    params = vae.unpack(built.spec, state["encoder"][None], ENCODER)
+    mean, spread = encode(built.spec, params, x[None], y[None])
+    draw = torch.randn(mean.shape, generator=torch.Generator().manual_seed(1))
+    z = (mean + torch.exp(spread / 2) * draw)[0]
+    z = (z - state["centre"][y]) / state["scale"][y]
+    for label in (0, 1):
+        own = z[y == label]
+        assert own.mean(0).abs().max() < 0.25 and (own.std(0) - 1).abs().max() < 0.2
+
+
+def test_a_class_without_public_rows_gets_the_rule_of_all(tmp_path: Path) -> None:
+    built = frozen(tmp_path)
+    frame = records(TABLE, 40).frame
+    write(from_frame(frame[frame["ill"] == "no"], TABLE), tmp_path / "public.csv")
+    state = built.init(rng=Streams.from_seed(0))
+    assert torch.isfinite(state["centre"]).all() and (state["scale"] > 0).all()
+
+
+def test_public_rows_are_named_on_the_claim(tmp_path: Path) -> None:
+    assert vae.PUBLIC_NOTE in claims(frozen(tmp_path).plan, "os")[0].caveats
+    assert vae.PUBLIC_NOTE not in claims(recipe(privacy=RECORD).plan, "os")[0].caveats
+
+
+# As published.
+
+PAPER = {"encoder": "paper", "steps": 2}
+
+
+def test_the_published_form_claims_nothing_for_records_and_something_for_sites() -> None:
+    built = recipe(privacy={**RECORD, "noise": 1.2}, recipe=PAPER, training={"batch": 6})
+    part = built.plan.parts[0]
+    assert built.plan.unit == "site" and part.slot == "step" and part.rate is None
+    assert part.bound == pytest.approx(0.1 * 6) and part.noise == pytest.approx(1.2 / 6)
+    said, follows = claims(built.plan, "os")[:2]
+    assert (said.unit, said.epsilon) == ("record", None)
+    assert "not established" in said.words and "no protection is claimed" in said.words
+    assert follows.unit == "site" and follows.epsilon is not None and follows.epsilon > 20
+    assert "nominal" in follows.words
+
+
+def test_the_published_form_trains_the_encoder_without_noise_and_keeps_it() -> None:
+    built = recipe(privacy=RECORD, recipe=PAPER)
+    update, memory, private = local(built, shards(TABLE, [4, 0]))
+    assert update["shared"].shape == (2, vae.size(built.spec, DECODER))
+    assert len(private.receipts) == 2
+    assert not torch.equal(memory["encoder"][0], built.memory()["encoder"])
+    assert torch.equal(memory["encoder"][1], built.memory()["encoder"]), "it has no rows"
+
+
+# The whole way.
+
+WAYS = {
+    "site, central": (SITE, {}),
+    "site, local": ({**SITE, "trust": "local"}, {}),
+    "vanilla": (SITE, {"share": "vae"}),
+    "record, local": (RECORD, {}),
+    "record, central": (CENTRAL, {}),
+    "paper": (RECORD, PAPER),
+    "site, open": ({"unit": "site", "trust": "none"}, {}),
+    "record, open": ({"unit": "record", "trust": "none"}, {}),
+    "paper, open": ({"unit": "record", "trust": "none"}, PAPER),
+}
+
+
+@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS)
+@pytest.mark.parametrize("privacy, own", WAYS.values(), ids=WAYS)
+def test_a_run_ends_in_a_release_that_verifies(
+    tmp_path: Path, schema: Schema, privacy: dict, own: dict
+) -> None:
+    release = run(study(schema, privacy=privacy, recipe=own), sites(schema), out=tmp_path / "out",
+                  rows=5)  # fmt: skip
+    verify(tmp_path / "out")
+    assert release.claims[0].private == ("paper" not in own.values() and "noise" in privacy)
+    assert len(release.sample(7, seed=0)) == 7
+
+
+def test_a_frozen_encoder_after_a_warm_start_runs(tmp_path: Path) -> None:
+    own = {"encoder": "frozen", "warm_start": 0.3}
+    privacy = {"unit": "record", "trust": "local", "epsilon": 4.0}
+    release = run(study(privacy=privacy, recipe=own), sites(TABLE), out=tmp_path / "out", rows=5)
+    verify(tmp_path / "out")
+    warm, steps = release.claims[0].events
+    assert (warm.count, steps.count) == (1, 2 * 3)
+    assert release.claims[0].epsilon is not None and 3.8 <= release.claims[0].epsilon <= 4.0
+
+
+def test_a_frozen_encoder_without_noise_runs_on_public_rows(tmp_path: Path) -> None:
+    write(records(IMAGE, 20), tmp_path / "public.npz")
+    own = {"encoder": "frozen", "public": "public.npz"}
+    asked = study(
+        IMAGE, privacy={"unit": "record", "trust": "none"}, recipe=own, base=tmp_path, rounds=1
+    )
+    assert not run(asked, sites(IMAGE)).claims[0].private
+
+
+@pytest.mark.parametrize("privacy", [RECORD, CENTRAL], ids=["local", "central"])
+def test_convolutions_with_group_norm_run_at_record_level(tmp_path: Path, privacy: dict) -> None:
+    own = {"net": "conv", "norm": "group", "steps": 1}
+    asked = study(IMAGE, privacy=privacy, recipe=own, rounds=1)
+    run(asked, sites(IMAGE, (2, 1, 0, 1)), out=tmp_path / "out", rows=2)
+    verify(tmp_path / "out")
+
+
+@pytest.mark.parametrize("privacy, own", list(WAYS.values())[:6], ids=list(WAYS)[:6])
+def test_empty_sites_and_sites_smaller_than_a_batch_run(privacy: dict, own: dict) -> None:
+    asked = study(privacy=privacy, recipe=own, training={"batch": 12})
+    for counts in ((0, 0, 0, 0), (1, 0, 2, 0)):
+        made = run(asked, sites(TABLE, counts), rows=3)
+        assert all(torch.isfinite(value).all() for value in made.generator.arrays.values())
+
+
+@pytest.mark.parametrize("privacy, own", list(WAYS.values())[:6], ids=list(WAYS)[:6])
+def test_the_wire_changes_nothing(privacy: dict, own: dict) -> None:
+    asked = study(privacy=privacy, recipe=own)
+    found = [run(asked, sites(TABLE), seed=3, wire=w, rows=0).generator for w in (False, True)]
+    assert torch.equal(*(generator.arrays["decoder"] for generator in found))
+
+
+# What is refused, before anything is spent.
+
+EPSILON = {"unit": "record", "trust": "local", "epsilon": 2.0}
+WARM = {"warm_start": 0.3}
+PUBLIC = {"public": "public.csv"}
+REFUSED: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
+    "batch norm": (StudyError, "BatchNorm", {"recipe": {"norm": "batch"}}),
+    "batch norm, sites": (StudyError, "BatchNorm", {"privacy": SITE, "recipe": {"norm": "batch"}}),
+    "batch beyond the share": (StudyError, "public share", {"training": {"batch": 31}}),
+    "epochs": (StudyError, "epochs", {"training": {"epochs": 1}}),
+    "epochs, paper": (StudyError, "epochs", {"training": {"epochs": 1}, "recipe": PAPER}),
+    "frozen on nothing": (StudyError, "frozen", {"recipe": {"encoder": "frozen"}}),
+    "whole vae": (StudyError, "share", {"recipe": {"share": "vae"}}),
+    "whole vae, paper": (StudyError, "share", {"recipe": {"share": "vae", **PAPER}}),
+    "warm start of noise": (StudyError, "epsilon", {"recipe": WARM}),
+    "warm start and public": (
+        StudyError,
+        "both",
+        {"privacy": EPSILON, "recipe": {**WARM, **PUBLIC}},
+    ),
+    "warm start of all": (
+        StudyError,
+        "warm_start",
+        {"privacy": EPSILON, "recipe": {"warm_start": 1.0}},
+    ),
+    "warm start below 0": (
+        StudyError,
+        "warm_start",
+        {"privacy": EPSILON, "recipe": {"warm_start": -0.1}},
+    ),
+    "no public file": (DataError, "nothing at", {"recipe": {"public": "nowhere.csv"}}),
+    "no public file, sites": (
+        DataError,
+        "nothing at",
+        {"privacy": SITE, "recipe": {"public": "nowhere.csv"}},
+    ),
+    "empty public file": (StudyError, "public rows", {"recipe": {"public": "empty.csv"}}),
+    "public file of other columns": (DataError, "town", {"recipe": {"public": "other.csv"}}),
+    "paper with an epsilon": (PrivacyError, "noise", {"privacy": EPSILON, "recipe": PAPER}),
+    "paper without noise": (
+        StudyError,
+        "noise",
+        {"privacy": {"unit": "record", "trust": "local"}, "recipe": PAPER},
+    ),
+    "paper under central trust": (PrivacyError, "local", {"privacy": CENTRAL, "recipe": PAPER}),
+    "paper under no trust given": (
+        PrivacyError,
+        "local",
+        {"privacy": {"unit": "record", "noise": 1.0}, "recipe": PAPER},
+    ),
+    "paper for persons": (
+        PrivacyError,
+        "person",
+        {"privacy": {**RECORD, "unit": "person"}, "recipe": PAPER},
+    ),
+    "persons": (PrivacyError, "supports", {"privacy": {**RECORD, "unit": "person"}}),
+    "distributed noise": (
+        PrivacyError,
+        "supports",
+        {"privacy": {**RECORD, "trust": "distributed"}},
+    ),
+    "cohorts of records, central": (
+        PrivacyError,
+        "cohort",
+        {"privacy": CENTRAL, "cohort": {"rate": 0.5}},
+    ),
+    "convolutions of a table": (StudyError, "divide by 4", {"recipe": {"net": "conv"}}),
+    "no steps": (StudyError, "steps", {"recipe": {"steps": 0}}),
+    "steps below 0": (StudyError, "steps", {"privacy": SITE, "recipe": {"steps": -1}}),
+    "momentum of 1": (StudyError, "momentum", {"recipe": {"momentum": 1.0}}),
+    "no latent": (StudyError, "latent", {"recipe": {"latent": 0}}),
+    "no server rate": (StudyError, "server_rate", {"recipe": {"server_rate": 0.0}}),
+    "labels outside the schema": (DataError, "site b", {"rows": "strange.csv"}),
+}
+
+
+def folder(tmp_path: Path) -> None:
+    """Two sites' rows, public rows that are no use, and rows of an unknown class."""
+    for name in "ab":
+        write(records(TABLE, 5, seed=ord(name)), tmp_path / f"{name}.csv")
+    (tmp_path / "public.csv").write_text("age,town,ill\n30,x,no\n")
+    (tmp_path / "empty.csv").write_text("age,town,ill\n")
+    (tmp_path / "other.csv").write_text("age,ill\n30,no\n")
+    (tmp_path / "strange.csv").write_text("age,town,ill\n30,x,perhaps\n")
+
+
+def named(tmp_path: Path, schema: Schema = TABLE, ends: str = ".csv", **tables: Any) -> Study:
+    """Sites a and b with ledgers of their own."""
+    rows = tables.pop("rows", f"b{ends}")
+    caps = tables.pop("caps", {})
+    entries = [
+        {"name": name, "data": data, "ledger": f"{name}.ledger", **caps}
+        for name, data in (("a", f"a{ends}"), ("b", rows))
+    ]
+    return study(schema, base=tmp_path, site=entries, privacy=tables.pop("privacy", RECORD),
+                 **tables)  # fmt: skip
+
+
+def refused(tmp_path: Path, error: type[Exception], match: str, **tables: Any) -> None:
+    """The run is refused, and neither an output nor a charge is left behind."""
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    with pytest.raises(error, match=match) as refusal:
+        run(named(tmp_path, **tables), out=tmp_path / "out")
+    assert type(refusal.value) is error
+    assert "perhaps" not in str(refusal.value), "a record's value was quoted"
+    left = {p.name: p.read_bytes() for p in tmp_path.iterdir() if p.is_dir() or p.stat().st_size}
+    assert left == before, "something was spent or left behind"
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_run_is_refused_and_spends_nothing(tmp_path: Path, case: str) -> None:
+    error, match, tables = REFUSED[case]
+    folder(tmp_path)
+    refused(tmp_path, error, match, **tables)
+
+
+@pytest.mark.parametrize("wrong", ["public", "rows"])
+def test_images_of_another_shape_are_refused_and_spend_nothing(tmp_path: Path, wrong: str) -> None:
+    good, bad = (
+        records(IMAGE, 3),
+        Records(images=np.zeros((3, 6, 8), np.uint8), labels=np.array(list("abc"))),
+    )
+    for name in "ab":
+        write(good, tmp_path / f"{name}.npz")
+    write(bad, tmp_path / "bad.npz")
+    tables = {"recipe": {"public": "bad.npz"}} if wrong == "public" else {"rows": "bad.npz"}
+    refused(tmp_path, DataError, "8", schema=IMAGE, ends=".npz", **tables)
+
+
+@pytest.mark.parametrize("shape", [(6, 8), (8, 10)])
+def test_convolutions_need_sides_that_divide_by_four(shape: tuple[int, int]) -> None:
+    uneven = Schema("image", "uneven", N, classes=("a", "b"), shape=shape)
+    with pytest.raises(StudyError, match="divide by 4"):
+        recipe(uneven, privacy=RECORD, recipe={"net": "conv"})
+
+
+def test_a_site_whose_budget_is_spent_refuses_the_run(tmp_path: Path) -> None:
+    folder(tmp_path)
+    spent = run(named(tmp_path)).claims[0].epsilon
+    assert spent is not None
+    refused(tmp_path, BudgetError, "spent already", caps={"epsilon": 1.01 * spent})
+    run(named(tmp_path, caps={"epsilon": 4 * spent}), out=tmp_path / "out")
+    with Ledger(tmp_path / "a.ledger") as ledger:
+        assert len(ledger.spent()) == 2
+
+
+@pytest.mark.parametrize("privacy", [SITE, CENTRAL], ids=["site", "record"])
+def test_a_cap_below_the_studys_epsilon_refuses_it_where_the_server_noises(
+    tmp_path: Path, privacy: dict
+) -> None:
+    folder(tmp_path)
+    refused(tmp_path, BudgetError, "cap", privacy=privacy, caps={"epsilon": 0.01})
