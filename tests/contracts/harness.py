@@ -174,6 +174,16 @@ def _steady_coins() -> Callable[[int, float], np.ndarray]:
     return coins
 
 
+def _steady_normals() -> Callable[..., torch.Tensor]:
+    """The same for what losses draw."""
+    calls = iter(range(10**6))
+
+    def normals(self: Private, shape: tuple[int, ...]) -> torch.Tensor:
+        return torch.from_numpy(np.random.default_rng(next(calls)).standard_normal(shape)).float()
+
+    return normals
+
+
 def traced(recipe: Any, folder: Path, data: Shards, silent: tuple[int, ...] = ()) -> Trace:
     """A whole run of the real engine, one site at a time, with frozen mechanisms."""
     trace = Trace()
@@ -196,6 +206,7 @@ def traced(recipe: Any, folder: Path, data: Shards, silent: tuple[int, ...] = ()
     with ledger, pytest.MonkeyPatch.context() as patch:
         patch.setattr(made.runtime.sites, "answer", watched)
         patch.setattr(made.source, "coins", _steady_coins())
+        patch.setattr(slots.Private, "normals", _steady_normals())
         for module in (slots, aggregate):
             patch.setattr(module, "add_noise", _frozen(trace, module.add_noise))
         trace.state = made.train()

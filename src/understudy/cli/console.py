@@ -91,6 +91,6 @@ def claims_panel(claims: Sequence[Claim]) -> Panel:
     lines.add_row(claims[0].words)
     lines.add_row("")
     lines.add_row(table)
-    for caveat in claims[0].caveats:
+    for caveat in dict.fromkeys(caveat for claim in claims for caveat in claim.caveats):
         lines.add_row(f"[dim]• {escape(caveat)}[/]")
     return Panel(lines, title="privacy claim", title_align="left", border_style="cyan")

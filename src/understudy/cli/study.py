@@ -209,10 +209,12 @@ def _price_so_far(recipe: Recipe) -> Callable[[int], str]:
     length = recipe.plan.length
     step = max(1, length // 12)
     known = lru_cache(lambda rounds: spent_so_far(recipe.plan, rounds))
+    of = f"per {recipe.plan.unit} " if recipe.plan.unproven else ""
 
     def note(done: int) -> str:
-        reached = length if done == length else -(-done // step) * step
-        return f"ε ≤ {known(min(reached, length)):.3g} so far"
+        charged = min(done + 1, length)  # the round at hand is charged before its noise is drawn
+        reached = length if charged == length else -(-charged // step) * step
+        return f"{of}ε ≤ {known(min(reached, length)):.3g} so far"
 
     return (lambda done: "not private") if recipe.plan.trust == "none" else note
 

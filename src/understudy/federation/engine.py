@@ -72,9 +72,9 @@ class Engine:
         cohort = draw_cohort(plan.sites, plan.at(round).rate, source=self.source)
         if self.checkpoint:
             self.checkpoint.begin(round, cohort)
+        task = self.recipe.task(state, round)
         if plan.trust != "none":
             self.ledger.charge(plan.receipts(round, self._source_name))
-        task = self.recipe.task(state, round)
         replies = self.runtime.exchange(task, round, cohort)
         total = aggregate(plan, replies, round, source=self.source)
         return self.recipe.step(state, total, rng=self.streams.child("step", round))

@@ -65,6 +65,13 @@ class Private:
             site, row = site[drawn], row[drawn]
         return torch.stack((site, row), dim=1)
 
+    def normals(self, shape: tuple[int, ...]) -> Tensor:
+        """Standard normals for a loss that draws at random.
+
+        From the noise source, like the coins: which record got which number must stay unknown.
+        """
+        return torch.from_numpy(self._source.normal(shape)).float()
+
     def step(self, part: str, bounded: Bounded) -> Tensor:
         """Step slot: noise one clipped sum of record gradients, here and now."""
         spec = self.plan.part(part)

@@ -72,6 +72,7 @@ class Autoencoder:
     gain: float = 4.0  # gaussian: numbers are fitted as (x - 1/2)·gain
     activation: str = "relu"
     norm: Literal["none", "group"] = "none"  # conv: normalise the channels of each record
+    least_spread: float = -9.0  # gaussian: floor of a number's log standard deviation
 
     def __post_init__(self) -> None:
         if self.net == "conv" and (len(self.shape) < 2 or any(s % 4 for s in self.shape[:2])):
@@ -291,7 +292,7 @@ def sample(
 def _gaussian_parts(spec: Autoencoder, out: Tensor) -> tuple[Tensor, Tensor]:
     """Means and log standard deviations of the numbers fitted by a Gaussian."""
     mean = _finite(out[..., : spec.values][..., spec.gaussian], LOGIT_LIMIT)
-    return mean, _soft_bound(out[..., spec.values :]) - 1
+    return mean, (_soft_bound(out[..., spec.values :]) - 1).clamp(min=spec.least_spread)
 
 
 def _centred(spec: Autoencoder, x: Tensor) -> Tensor:

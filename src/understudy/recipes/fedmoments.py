@@ -50,7 +50,13 @@ class FedMomentsOptions:
         2.0, "variance of drawn images, relative to the estimate: wider teaches students better"
     )
 
+    contrast: float = setting(
+        0.0, "of drawn images: 8, say, takes them smoothly to black and white; 0 cuts them off"
+    )
+
     def __post_init__(self) -> None:
+        if not (self.contrast >= 0 and math.isfinite(self.contrast)):
+            raise StudyError("recipe.contrast of 0 or more", f"{self.contrast}", "correct it")
         for name in ("radius", "count_weight", "mean_weight", "square_weight", "spread"):
             value = getattr(self, name)
             if not (value > 0 and math.isfinite(value)):
@@ -136,6 +142,8 @@ class FedMoments:
             factor = vectors * np.sqrt(np.maximum(values, 0))[:, None, :]
             arrays = {"mean": found.mean, "factor": factor, "basis": self._space.back}
             arrays["origin"] = self._space.origin
+            if self.schema.kind == "image" and self.options.contrast:
+                config["contrast"] = self.options.contrast
         tensors = {name: torch.from_numpy(np.ascontiguousarray(v)) for name, v in arrays.items()}
         balance = tuple(found.balance.tolist())
         return Generator("gaussian", {k: v.float() for k, v in tensors.items()}, config, balance)

@@ -86,7 +86,7 @@ class FedVAE:
         own = options(FedVAEOptions, study.options)
         shape = decoder_shape(study.schema, own)
         first = vae.warm_start(study, own)
-        notes = (vae.PUBLIC_NOTE,) if own.public else ()
+        notes = vae.public_notes(study, own)
         terms = dict(bound=0.2, blocks=shape[0], before=vae.plan_of(first), notes=notes)
         plan = make_plan(study, cls.info, {"decoder": shape}, **terms)
         recipe = cls(study.schema, plan, own, study.training, study.base)
@@ -116,7 +116,8 @@ class FedVAE:
 
     def begin(self, made: Generator, *, rng: Streams) -> State:
         """After a warm start: nets that were trained on its samples."""
-        return self._pretrained(vae.warm_rows(made, self.schema, rng=rng), rng)
+        rows = vae.warm_rows(made, self.schema, rng=rng)
+        return {**self._pretrained(rows, rng), **vae.keep_warm(made)}
 
     def _pretrained(self, rows: tuple[Tensor, Tensor], rng: Streams) -> State:
         params = vae.fit_vae(self.spec, rows, self.options, members=self.members, rng=rng)
@@ -174,7 +175,8 @@ class FedVAE:
     def finish(self, state: State, *, rng: Streams) -> Generator:
         """The average of the last decoders: post-processing, so free."""
         decoder = self.server.released(state)
-        return vae.decoder_release(self.schema, self.options, self.spec, decoder)
+        made = vae.decoder_release(self.schema, self.options, self.spec, decoder)
+        return vae.mix_warm(made, state, self.options)
 
     @property
     def _optimiser(self) -> Optimiser:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -37,6 +38,8 @@ __all__ = [
     "balance",
     "decoder_release",
     "fit_vae",
+    "keep_warm",
+    "mix_warm",
     "own_encoder",
     "pack",
     "plan_of",
@@ -76,6 +79,11 @@ class VAEOptions:
         0.0, "share of ε for a first round of fedmoments whose samples pre-train the nets; 0: none"
     )
     warm_coefficients: int = setting(150, "fedmoments' coefficients in a warm start")
+    warm_spread: float = setting(2.0, "variance of the warm start's images (fedmoments' spread)")
+    warm_contrast: float = setting(8.0, "contrast of the warm start's images; 0 cuts them off")
+    warm_share: float = setting(
+        0.5, "share of the released rows that the warm start draws; the decoder draws the rest"
+    )
     warm_steps: int = setting(2000, "training steps on warm-start samples or public rows")
     public: str = setting("", "a file of rows that are public: the nets are pre-trained on them")
 
@@ -95,6 +103,8 @@ class VAEOptions:
             raise StudyError(
                 "recipe.warm_start from 0 to below 1", f"{self.warm_start}", "e.g. 0.3"
             )
+        if not 0 <= self.warm_share <= 1:
+            raise StudyError("recipe.warm_share from 0 to 1", f"{self.warm_share}", "e.g. 0.5")
         self._check_numbers()
 
     def _check_numbers(self) -> None:
@@ -122,9 +132,12 @@ class VAEOptions:
             )
 
 
-def autoencoder(schema: Schema, own: VAEOptions, *, joint: bool = True) -> Autoencoder:
+def autoencoder(
+    schema: Schema, own: VAEOptions, *, joint: bool = True, least_spread: float = -9.0
+) -> Autoencoder:
     """The public nets for a schema: fewer shared parameters mean less noise in all."""
     return Autoencoder(
+        least_spread=least_spread,
         features=schema.width,
         latent=own.latent,
         labels=schema.n_classes if joint else 0,
@@ -215,6 +228,7 @@ def decoder_release(
 # The warm start.
 
 _WARM_ROWS = 20_000
+_KEPT = "warm/"  # prefix, in the state, of the warm start's own generator
 
 
 def warm_start(study: Study, own: VAEOptions) -> FedMoments | None:
@@ -230,7 +244,9 @@ def warm_start(study: Study, own: VAEOptions) -> FedMoments | None:
     unit, trust = study.privacy.unit or "site", study.privacy.trust or "central"  # as all VAEs here
     share = study.privacy.epsilon * own.warm_start
     privacy = replace(study.privacy, unit=unit, trust=trust, epsilon=share, clip=None)
-    options = {"coefficients": own.warm_coefficients} if study.schema.kind != "table" else {}
+    options: dict[str, Any] = {"coefficients": own.warm_coefficients}
+    options |= {"spread": own.warm_spread}
+    options |= {"contrast": own.warm_contrast}
     first = replace(study, privacy=privacy, cohort=Cohort(), options=options, rounds=None)
     return FedMoments.build(first)
 
@@ -238,6 +254,23 @@ def warm_start(study: Study, own: VAEOptions) -> FedMoments | None:
 def plan_of(first: FedMoments | None) -> PrivacyPlan | None:
     """The plan of a warm start, if there is one."""
     return None if first is None else first.plan
+
+
+def keep_warm(made: Generator) -> State:
+    """The warm start's generator as named tensors, to be released beside the decoder."""
+    plain = json.dumps({"kind": made.kind, "config": made.config}).encode()
+    told = torch.tensor(list(plain), dtype=torch.uint8)
+    return {_KEPT + "told": told, **{_KEPT + n: a for n, a in made.arrays.items()}}
+
+
+def mix_warm(decoder: Generator, state: State, own: VAEOptions) -> Generator:
+    """The released generator: after a warm start, a mixture of both phases'."""
+    if _KEPT + "told" not in state or not own.warm_share:
+        return decoder
+    arrays = {n.removeprefix(_KEPT): a for n, a in state.items() if n.startswith(_KEPT)}
+    told = json.loads(bytes(arrays.pop("told").tolist()))
+    warm = Generator(told["kind"], arrays, told["config"], decoder.balance)
+    return decoder.mixed(warm, own.warm_share)
 
 
 def warm_rows(made: Generator, schema: Schema, *, rng: Streams) -> tuple[Tensor, Tensor]:
@@ -251,7 +284,18 @@ PUBLIC_NOTE = "the nets were pre-trained on rows that the study declares public:
 
 def public_notes(study: Study, own: VAEOptions) -> tuple[str, ...]:
     """What a claim says of public rows; reads them, so that none is missed once ε is spent."""
-    return () if public_rows(study.base, own, study.schema) is None else (PUBLIC_NOTE,)
+    if not own.public:
+        return ()
+    private = [site.data for site in study.sites]
+    private += [study.simulation.data] if study.simulation else []
+    if (study.base / own.public).resolve() in [(study.base / path).resolve() for path in private]:
+        raise StudyError(
+            "a file of public rows that no site holds",
+            "recipe.public names a site's own rows",
+            "pre-train on other rows, or leave it out",
+        )
+    public_rows(study.base, own, study.schema)
+    return (PUBLIC_NOTE,)
 
 
 def public_rows(base: Path, own: VAEOptions, schema: Schema) -> tuple[Tensor, Tensor] | None:

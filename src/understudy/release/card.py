@@ -30,7 +30,8 @@ def _bullets(items: Sequence[str]) -> str:
 
 def write_card(manifest: Mapping[str, Any], schema: Schema, claims: Sequence[Claim]) -> str:
     """Markdown: what this is, what is promised, what is not, how to use it."""
-    first, plan = claims[0], manifest["plan"]
+    plan = manifest["plan"]
+    first = next((claim for claim in claims if claim.private), claims[0])
     source = "drawn from the operating system" if first.noise_source == "os" else "a simulation"
     noise = source if first.private else "none"
     version = manifest["versions"]["understudy"]
@@ -43,7 +44,7 @@ Every row of the sample was drawn from the generator; by chance one may resemble
 
 ## What is promised
 
-{first.words}
+{claims[0].words}
 
 | against | unit | relation | ε (PLD) | δ | ε (RDP, check) |
 |---|---|---|---|---|---|

@@ -2,7 +2,8 @@
 
 Arrays: ``mean`` [C, d], ``factor`` [C, d, r], ``basis`` [d, F] and ``origin`` [F]. In the config,
 ``blocks`` lists one-hot stretches ``[start, stop]``, of which the largest entry becomes one, and
-``flags`` lists single zero-one features, cut at one half.
+``flags`` lists single zero-one features, cut at one half; ``contrast`` above 0 takes images
+smoothly to black and white instead of cutting them off.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ def draw(
         mine = labels == label
         rows[mine] += noise[mine] @ arrays["factor"][label].T
     x = rows @ arrays["basis"] + arrays["origin"]
+    if config.get("contrast"):
+        return torch.sigmoid(float(config["contrast"]) * (x - 0.5))
     for start, stop in config.get("blocks", ()):
         x[:, start:stop] = torch.eye(stop - start)[x[:, start:stop].argmax(1)]
     flags = list(config.get("flags", ()))

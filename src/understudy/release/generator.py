@@ -6,7 +6,7 @@ loading a release can only choose among them, never import something by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,37 @@ __all__ = ["KINDS", "Generator", "labels_for"]
 
 Draw = Callable[..., Tensor]
 
-KINDS: dict[str, Draw] = {"decoder": decoder.draw, "gaussian": gaussian.draw}
+_SINGLE: dict[str, Draw] = {"decoder": decoder.draw, "gaussian": gaussian.draw}
+
+
+def _draw_mixture(
+    arrays: Mapping[str, Tensor], config: Mapping[str, Any], labels: Tensor, *, rng: Streams
+) -> Tensor:
+    """Each row from one of two generators, by their public shares."""
+    _check_parts(config)
+    shares = np.array([part["share"] for part in config["parts"]], float)
+    chosen = torch.from_numpy(rng.numpy("part").choice(len(shares), len(labels), p=shares))
+    rows = torch.empty(len(labels), config["width"])
+    for i, part in enumerate(config["parts"]):
+        own = {n.removeprefix(f"{i}."): a for n, a in arrays.items() if n.startswith(f"{i}.")}
+        draw, mine = _SINGLE[part["kind"]], chosen == i
+        rows[mine] = draw(own, part["config"], labels[mine], rng=rng.child("part", i))
+    return rows
+
+
+def _check_parts(config: Mapping[str, Any]) -> None:
+    """Refuse a description that only an altered release has."""
+    try:
+        shares = [float(part["share"]) for part in config["parts"]]
+        fits = min(shares) >= 0 and abs(sum(shares) - 1) < 1e-6
+        fits = fits and all(part["kind"] in _SINGLE and part["config"] for part in config["parts"])
+    except (KeyError, TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise ReleaseError("generators and shares that add up to 1", "others", "fetch it again")
+
+
+KINDS: dict[str, Draw] = {**_SINGLE, "mixture": _draw_mixture}
 
 _ROWS = 4096  # rows drawn at once: the unit of reproducible streaming
 
@@ -49,6 +79,14 @@ class Generator:
         total = sum(self.balance)
         if not self.balance or min(self.balance) < 0 or not abs(total - 1) < 1e-6:
             raise ReleaseError("class proportions that add up to 1", f"{total:g}", "train again")
+
+    def mixed(self, other: Generator, share: float) -> Generator:
+        """Draws from ``other`` with probability ``share``; classes in this one's proportions."""
+        pair = ((self, 1 - share), (other, share))
+        arrays = {f"{i}.{n}": a for i, (g, _) in enumerate(pair) for n, a in g.arrays.items()}
+        parts = [{"kind": g.kind, "config": g.config, "share": s} for g, s in pair]
+        config = {"width": self.config["width"], "parts": parts}
+        return Generator("mixture", arrays, config, self.balance)
 
     def sample(self, labels: np.ndarray, *, rng: Streams) -> Tensor:
         """Encoded rows ``[n, F]`` in [0, 1] for the given class indices."""

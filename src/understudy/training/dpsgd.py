@@ -29,8 +29,11 @@ from understudy.training.loop import chunk_size
 __all__ = ["RecordLoss", "Records", "check_separable", "clipped_gradients", "pieces"]
 
 # Kernels round differently for batches of different size, so one record can move the others'
-# gradients in the seventh digit. Clipping this much below the bound leaves room for it.
+# gradients in their last digits, and the sum of many in a later one. Clipping this much below
+# the bound leaves room for it, as far as blocks are short and losses well conditioned.
 ROUNDING = 1e-3
+_BLOCK_RECORDS = 4096  # summed in single precision; blocks are added in double
+_LARGEST = 1e30  # times the bound: beyond it the clip's factor would be no normal number
 _PIECE_BYTES = 48 * 2**20  # of rows and activations in one piece of a batch
 _BLOCK_BYTES = 16 * 2**20  # held at once: 4 MB took 1.2 to 1.5 times as long, 32 gained nothing
 _COPIES = 12  # activations and their gradients, as multiples of a record
@@ -83,7 +86,7 @@ def _blocks(piece: Records, params: Mapping[str, Tensor]) -> list[Block]:
     """Cut a piece so that what one block holds fits the cache; padding at the end is left out."""
     size = chunk_size(params)
     each = 4 * (formed_size(params) + _COPIES * piece.x.shape[2])
-    width = max(1, _BLOCK_BYTES // (each * min(size, len(piece.x))))
+    width = max(1, min(_BLOCK_RECORDS, _BLOCK_BYTES // (each * min(size, len(piece.x)))))
     found = []
     for start in range(0, len(piece.x), size):
         used = piece.real[start : start + size].any(0).nonzero()
@@ -108,7 +111,7 @@ def _block(
         raise PrivacyError("a loss per record [C, B]", f"{tuple(losses.shape)}", "do not sum it")
     gradients = RecordGradients.of(losses.sum(), tapped.taps)
     norms = gradients.square_norms().sqrt()
-    broken = ~torch.isfinite(norms)
+    broken = ~(norms <= _LARGEST * bound)
     limit = bound * (1 - ROUNDING)
     scale = torch.where(norms > limit, limit / norms, torch.ones_like(norms)) * records.real
     if bool(broken.any()):  # masked before any product: zero times infinity would be no number

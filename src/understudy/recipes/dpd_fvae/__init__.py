@@ -14,6 +14,7 @@ everybody's gradient. ``encoder = "private"`` and ``"frozen"`` are the honest wa
 
 from __future__ import annotations
 
+from understudy.errors import StudyError
 from understudy.federation.recipe import Recipe
 from understudy.recipes.dpd_fvae.options import INFO, DpdFVAEOptions
 from understudy.recipes.dpd_fvae.paper import paper_level
@@ -34,5 +35,15 @@ class DpdFVAE:
         """Algorithm 1 for sites; for records Algorithm 2, corrected or as published."""
         own = options(DpdFVAEOptions, study.options)
         if (study.privacy.unit or INFO.default[0]) == "site":
+            _check_encoder(own)
             return client_level(study, own)
         return (paper_level if own.encoder == "paper" else record_level)(study, own)
+
+
+def _check_encoder(own: DpdFVAEOptions) -> None:
+    if own.encoder != "private":
+        raise StudyError(
+            "recipe.encoder only where records are protected",
+            f'"{own.encoder}" for sites, whose encoders always stay with them',
+            'leave it out, or set privacy.unit = "record"',
+        )

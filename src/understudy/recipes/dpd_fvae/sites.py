@@ -74,7 +74,8 @@ class ClientDpdFVAE:
     def begin(self, made: Generator, *, rng: Streams) -> State:
         """After a warm start: nets that were trained on its samples."""
         rows = vae.warm_rows(made, self.schema, rng=rng)
-        return self._start(vae.fit_vae(self.spec, rows, self.options, rng=rng))
+        start = self._start(vae.fit_vae(self.spec, rows, self.options, rng=rng))
+        return {**start, **vae.keep_warm(made)}
 
     def _start(self, params: Params) -> State:
         encoder = vae.pack(self.spec, params, ENCODER)[0]
@@ -146,7 +147,8 @@ class ClientDpdFVAE:
         """The average of the last decoders: post-processing, so free."""
         params = vae.unpack(self.spec, self.server.released(state)[None], self.shared)
         decoder = vae.pack(self.spec, params, DECODER)
-        return vae.decoder_release(self.schema, self.options, self.spec, decoder)
+        made = vae.decoder_release(self.schema, self.options, self.spec, decoder)
+        return vae.mix_warm(made, state, self.options)
 
     @property
     def optimiser(self) -> Optimiser:
