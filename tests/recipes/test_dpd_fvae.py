@@ -25,6 +25,7 @@ from understudy.privacy.ledger import Ledger, read_entries, receipts_in
 from understudy.recipes import vae
 from understudy.recipes.dpd_fvae import DpdFVAE
 from understudy.recipes.dpd_fvae import records as record_form
+from understudy.release.card import write_card
 from understudy.release.verify import verify
 from understudy.rng import NoiseSource, Streams
 from understudy.run import run
@@ -629,3 +630,49 @@ def test_a_cap_below_the_studys_epsilon_refuses_it_where_the_server_noises(
 ) -> None:
     folder(tmp_path)
     refused(tmp_path, BudgetError, "cap", privacy=privacy, caps={"epsilon": 0.01})
+
+
+def test_public_rows_may_not_be_those_of_a_site(tmp_path: Path) -> None:
+    folder(tmp_path)
+    with pytest.raises(StudyError, match="own rows"):
+        DpdFVAE.build(named(tmp_path, recipe={"public": "a.csv"}))
+
+
+@pytest.mark.parametrize("encoder", ["frozen", "paper"])
+def test_an_encoder_mode_is_refused_where_sites_are_protected(encoder: str) -> None:
+    with pytest.raises(StudyError, match="records are protected"):
+        recipe(recipe={"encoder": encoder})
+
+
+def test_a_card_of_the_published_form_names_its_noise_and_promises_no_record() -> None:
+    made = run(study(privacy=RECORD, recipe={"encoder": "paper"}), sites(TABLE), rows=5)
+    card = write_card(made.manifest, made.schema, made.claims)
+    assert "not established" in card and "Noise: drawn from the operating system" in card
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_after_a_warm_start_the_release_draws_from_both_phases(share: float) -> None:
+    privacy = {"unit": "record", "trust": "central", "epsilon": 2.0}
+    own = {"encoder": "frozen", "warm_start": 0.5, "warm_share": share}
+    made = run(study(IMAGE, privacy=privacy, recipe=own), sites(IMAGE), rows=5).generator
+    assert made.kind == ("mixture" if share else "decoder")
+    if share:
+        assert [p["kind"] for p in made.config["parts"]] == ["decoder", "gaussian"]
+        assert [p["share"] for p in made.config["parts"]] == [1 - share, share]
+        assert made.config["parts"][1]["config"]["contrast"] == 8.0
+
+
+def test_records_are_dealt_their_latents_by_the_noise_source() -> None:
+    built, rng = recipe(privacy=RECORD), Streams.from_seed(0)
+    state, data = built.init(rng=rng), shards(TABLE, [5, 4])
+
+    def first_sum(seed: int) -> Tensor:
+        private = Private(built.plan, 0, NoiseSource.seeded(Streams.from_seed(seed)))
+        seen: list[Bounded] = []
+        private.step = lambda part, bounded: seen.append(bounded) or bounded.value  # type: ignore
+        built.local(built.task(state, 0), {}, data, private, rng=rng)
+        return seen[0].value
+
+    assert not torch.equal(first_sum(1), first_sum(2)), (
+        "what the loss draws does not come from the noise source"
+    )

@@ -185,3 +185,33 @@ def test_a_loss_that_is_already_summed_is_refused() -> None:
         clipped_gradients(total, stacked(DENSE, 1), iter([probe()]), BOUND)
     with pytest.raises(PrivacyError):
         check_separable(total, stacked(DENSE, 1), probe())
+
+
+def test_rounding_stays_within_what_the_clip_sets_aside_for_many_narrow_records() -> None:
+    spec = Autoencoder(4, latent=4, labels=2, product=True, widths=(32,), decoder_widths=(32,))
+    params, n = stacked(spec, 1), 300_000
+    rng = torch.Generator().manual_seed(0)
+    x, noise = torch.rand(n, 4, generator=rng), torch.randn(n, 4, generator=rng)
+    y = torch.zeros(n, dtype=torch.long)
+
+    def total(rows: Tensor) -> Tensor:
+        drawn = torch.stack((torch.zeros_like(rows), rows), dim=1)
+        parts = pieces(x, y, drawn, 1, lambda row: noise[row])
+        return clipped_gradients(vae_loss(spec), params, parts, 1.0).value[0]
+
+    every = torch.arange(n)
+    assert float((total(every) - total(every[1:])).norm()) <= 1.0
+
+
+@pytest.mark.parametrize("size", [1e20, 3e22, 1e30])
+def test_a_gradient_beyond_all_measure_counts_as_zero_or_is_clipped(size: float) -> None:
+    spec = Autoencoder(1, latent=1, widths=(1,), loss="mse", activation="linear")
+    params = {name: torch.full_like(p, size) for name, p in stacked(spec, 1).items()}
+    parts = pieces(torch.full((1, 1), 0.5), torch.zeros(1, dtype=torch.long), members([0]), 1,
+                   lambda row: torch.ones(1, 1))  # fmt: skip
+
+    def loss(params: Mapping[str, Tensor], batch: Records) -> Tensor:
+        return layers.apply(spec.decoder, params, batch.noise, DECODER).sum(-1)
+
+    found = clipped_gradients(loss, params, parts, BOUND, only=DECODER).value
+    assert torch.isfinite(found).all() and float(found.norm()) <= BOUND
