@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -92,7 +93,7 @@ class FedVAE:
         recipe = cls(study.schema, plan, own, study.training, study.base)
         return recipe if first is None else then(first, recipe)
 
-    @property
+    @cached_property
     def spec(self) -> Autoencoder:
         """Both nets."""
         return autoencoder(self.schema, self.options)

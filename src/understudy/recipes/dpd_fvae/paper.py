@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -57,7 +58,7 @@ class PaperDpdFVAE:
 
     info: ClassVar[RecipeInfo] = INFO
 
-    @property
+    @cached_property
     def spec(self) -> Autoencoder:
         """Both nets."""
         return vae.autoencoder(self.schema, self.options)

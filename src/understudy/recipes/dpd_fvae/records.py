@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -48,7 +49,13 @@ from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Study, Training
 from understudy.training import optim
-from understudy.training.dpsgd import Records, check_separable, clipped_gradients, pieces
+from understudy.training.dpsgd import (
+    RecordLoss,
+    Records,
+    check_separable,
+    clipped_gradients,
+    pieces,
+)
 from understudy.training.loop import Batch, train
 from understudy.training.optim import Adam, Optimiser, Sgd
 from understudy.training.server import ServerOptimiser
@@ -74,7 +81,7 @@ class RecordDpdFVAE:
 
     info: ClassVar[RecipeInfo] = INFO
 
-    @property
+    @cached_property
     def spec(self) -> Autoencoder:
         """Both nets."""
         return _nets(self.schema, self.options)
@@ -155,18 +162,15 @@ class RecordDpdFVAE:
         """One clipped sum for the server to noise, or steps that are noised here."""
         start = task.arrays["shared"].expand(len(data), -1)
         if self.plan.parts[0].slot != "step":
-            return {"shared": self._clipped_sum(task, start, data, private, rng)}, memory
+            return {"shared": self._clipped_sum(task, start, data, private)}, memory
         moved = {"shared": start.clone()}
         move = optim.stepper(self._optimiser, moved, optim.start(self._optimiser, moved))
-        for step in range(self.plan.parts[0].steps):
-            own = rng.child("step", step)
-            bounded = self._clipped_sum(task, moved["shared"], data, private, own)
+        for _ in range(self.plan.parts[0].steps):
+            bounded = self._clipped_sum(task, moved["shared"], data, private)
             move([(private.step("shared", bounded) / self._batch).float()])
         return {"shared": moved["shared"] - start}, memory
 
-    def _clipped_sum(
-        self, task: Task, flat: Tensor, data: Shards, private: Private, rng: Streams
-    ) -> Bounded:
+    def _clipped_sum(self, task: Task, flat: Tensor, data: Shards, private: Private) -> Bounded:
         """Σ over a secret batch of each site's clipped record gradients ``[C, P]``."""
 
         def draw(rows: Tensor) -> Tensor:
@@ -178,12 +182,16 @@ class RecordDpdFVAE:
         bound = self.plan.parts[0].bound
         return clipped_gradients(self._loss(task.arrays), params, batch, bound, only=self.noised)
 
-    def _loss(self, sent: Mapping[str, Tensor]):  # type: ignore[no-untyped-def]
-        if self.frozen:
-            return lambda params, records: self._frozen_losses(params, records, sent)
-        return lambda params, r: record_losses(
-            self.spec, params, r.x, r.y, r.noise, beta=self.options.beta
-        )
+    def _loss(self, sent: Mapping[str, Tensor]) -> RecordLoss:
+        """One number per record, which no other record moves."""
+
+        def private(params: Mapping[str, Tensor], r: Records) -> Tensor:
+            return record_losses(self.spec, params, r.x, r.y, r.noise, beta=self.options.beta)
+
+        def frozen(params: Mapping[str, Tensor], r: Records) -> Tensor:
+            return self._frozen_losses(params, r, sent)
+
+        return frozen if self.frozen else private
 
     def _frozen_losses(
         self, params: Mapping[str, Tensor], records: Records, frozen: Mapping[str, Tensor]

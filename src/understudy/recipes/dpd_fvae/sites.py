@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -49,7 +50,7 @@ class ClientDpdFVAE:
 
     info: ClassVar[RecipeInfo] = INFO
 
-    @property
+    @cached_property
     def spec(self) -> Autoencoder:
         """Both nets."""
         return vae.autoencoder(self.schema, self.options)
