@@ -156,3 +156,12 @@ def test_a_site_that_is_asked_is_protected_in_what_it_holds_not_in_taking_part()
 def test_noise_too_small_for_a_number_is_no_protection() -> None:
     found = claims(plan("local", "site").with_noise(1e-200), "os")
     assert not found[0].private and "no protection" in found[0].words
+
+
+def test_a_projection_to_few_sites_takes_them_all_and_has_less_noise() -> None:
+    p = plan()
+    few = max(2, int(p.cohort / p.parts[0].noise / 2))
+    found = projection(p, few)
+    assert found["rate"] == 1.0
+    assert found["noise"] == pytest.approx(p.parts[0].noise * few / p.cohort)
+    assert found["central"] >= projection(p, 100 * few)["central"]

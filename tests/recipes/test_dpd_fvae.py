@@ -676,3 +676,8 @@ def test_records_are_dealt_their_latents_by_the_noise_source() -> None:
     assert not torch.equal(first_sum(1), first_sum(2)), (
         "what the loss draws does not come from the noise source"
     )
+
+
+def test_group_norm_without_convolutions_is_refused() -> None:
+    with pytest.raises(StudyError, match="conv"):
+        recipe(recipe={"norm": "group"})

@@ -184,7 +184,8 @@ def _say(folder: Path, release: Release, scores: Scores) -> None:
     console.print(
         f"[green]✓[/] report   [bold]{folder / 'report' / 'report.html'}[/]", soft_wrap=True
     )
+    rows = "synthetic.csv" if release.schema.kind == "table" else "synthetic.npz"
     console.print("\nNext:")
-    console.print(f"  {command} sample {place}/release -n 1000 -o synthetic.csv", soft_wrap=True)
+    console.print(f"  {command} sample {place}/release -n 1000 -o {rows}", soft_wrap=True)
     console.print(f"  {command} plan {place}/study.toml        # change it, then:", soft_wrap=True)
     console.print(f"  {command} run {place}/study.toml --out {place}/again", soft_wrap=True)

@@ -25,7 +25,9 @@ RELEASE = typer.Argument(..., help="A release folder or .zip.")
 def sample(
     release: Path = RELEASE,
     n: int = typer.Option(1000, "-n", help="How many rows."),
-    output: Path = typer.Option(..., "--output", "-o", help="CSV, Parquet or npz to write."),
+    output: Path = typer.Option(
+        ..., "--output", "-o", help="CSV or Parquet for tables, npz for images and series."
+    ),
     label: str | None = typer.Option(None, help="Only rows of this class."),
     seed: int | None = typer.Option(None, help="Draw the same rows again."),
     force: bool = typer.Option(False, "--force", help="Overwrite the output."),
@@ -39,6 +41,8 @@ def sample(
       understudy sample release -n 100000 -o rows.parquet
 
       understudy sample release -n 50 --label malignant -o cases.csv
+
+      understudy sample images-release -n 1000 -o images.npz
     """
     with plain_errors(json):
         if output.exists() and not force:

@@ -18,7 +18,7 @@ from rich.table import Table
 from understudy.cli.console import JSON, QUIET, bar, claims_panel, plain_errors, print_json
 from understudy.errors import StudyError
 from understudy.federation.recipe import Recipe
-from understudy.privacy.claim import claims, projection, spent_so_far
+from understudy.privacy.claim import claims, projection, round_up, spent_so_far
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import build
 from understudy.release.bundle import Release
@@ -37,7 +37,7 @@ def plan(
 ) -> None:
     """Say what a study will cost and spend, before anything is trained.
 
-    Nothing is read but the study file and its schema; nothing is spent.
+    Nothing is read but the study file, its schema and rows it declares public; nothing is spent.
 
     Examples:
 
@@ -94,7 +94,7 @@ def _show(study: Study, recipe: Recipe, projected: list[dict[str, float]]) -> No
     rows = {
         "recipe": f"{recipe.info.name} — {recipe.info.title}",
         "protects": f"one {found.unit} among {found.units}, {found.trust} trust",
-        "sites and rounds": f"{found.sites} sites, {found.length} round(s)",
+        "sites and rounds": f"{found.sites} sites, {_rounds(found)}",
         "cohort": every if found.rate is None else f"coin flips, rate {found.rate:g}",
         "bound and noise": "; then ".join(_noise(phase) for phase in found.phases),
         "a site sends": f"{size / 1e3:,.3g} kB in each of up to "
@@ -110,6 +110,11 @@ def _show(study: Study, recipe: Recipe, projected: list[dict[str, float]]) -> No
         console.print(_projections(projected))
 
 
+def _rounds(plan: PrivacyPlan) -> str:
+    first = f"{plan.first} round(s) of warm start, then " if plan.first else ""
+    return f"{first}{plan.rounds} round(s)"
+
+
 def _noise(phase: PrivacyPlan) -> str:
     return ", ".join(
         f"{p.name}: norm ≤ {p.bound:.4g}, z = {p.noise:.4g} ({p.slot} slot)"
@@ -122,12 +127,13 @@ def _noise(phase: PrivacyPlan) -> str:
 def _projections(projected: list[dict[str, float]]) -> Table:
     title = "projection, not a claim: the same noise on the mean, other populations"
     table = Table(title=title, title_justify="left", header_style="dim")
-    for heading in ("sites", "rate", "ε central", "ε local", "δ"):
+    for heading in ("sites", "rate", "z", "ε central", "ε local", "δ"):
         table.add_column(heading, justify="right")
     for row in projected:
         table.add_row(
             f"{row['population']:,}",
             f"{row['rate']:.3g}",
+            f"{row['noise']:.3g}",
             f"{row['central']:.3g}",
             f"{row['local']:.3g}",
             f"{row['delta']:.2g}",
@@ -210,11 +216,15 @@ def _price_so_far(recipe: Recipe) -> Callable[[int], str]:
     step = max(1, length // 12)
     known = lru_cache(lambda rounds: spent_so_far(recipe.plan, rounds))
     of = f"per {recipe.plan.unit} " if recipe.plan.unproven else ""
+    found = [claim.epsilon for claim in claims(recipe.plan, "os") if claim.epsilon is not None]
+    promised = found[0] if found else float("inf")
 
     def note(done: int) -> str:
         charged = min(done + 1, length)  # the round at hand is charged before its noise is drawn
         reached = length if charged == length else -(-charged // step) * step
-        return f"{of}ε ≤ {known(min(reached, length)):.3g} so far"
+        spent = min(known(min(reached, length)), promised)
+        warm = "warm start and pre-training, " if done < recipe.plan.first else ""
+        return f"{warm}{of}ε ≤ {round_up(spent)} so far"
 
     return (lambda done: "not private") if recipe.plan.trust == "none" else note
 
@@ -225,7 +235,8 @@ def _say_done(release: Release, out: Path) -> None:
     place = shlex.quote(str(out))
     console.print(f"[green]✓[/] release in [bold]{out}[/]", soft_wrap=True)
     console.print(f"  understudy verify {place}", soft_wrap=True)
-    console.print(f"  understudy sample {place} -n 1000 -o synthetic.csv", soft_wrap=True)
+    rows = "synthetic.csv" if release.schema.kind == "table" else "synthetic.npz"
+    console.print(f"  understudy sample {place} -n 1000 -o {rows}", soft_wrap=True)
     console.print(f"  understudy evaluate {place} --real YOUR_ROWS --out report", soft_wrap=True)
 
 

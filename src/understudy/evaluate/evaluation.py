@@ -137,7 +137,7 @@ def _silent(stage: str, done: int, total: int) -> None:
 
 def _inception(path: str | Path, schema: Schema) -> Inception:
     if schema.kind != "image":
-        raise UnderstudyError("images, for an FID", f"a {schema.kind}", "leave Inception out")
+        raise UnderstudyError("images, for an FID", f"a {schema.kind}", "leave out --inception")
     return load_inception(path)
 
 

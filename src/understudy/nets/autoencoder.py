@@ -76,7 +76,7 @@ class Autoencoder:
 
     def __post_init__(self) -> None:
         if self.net == "conv" and (len(self.shape) < 2 or any(s % 4 for s in self.shape[:2])):
-            found = f"shape {self.shape}"
+            found = f"shape {self.shape}" if self.shape else "a table"
             raise StudyError("images whose sides divide by 4", found, "choose net = 'dense'")
         if self.net == "conv" and (self.cosines or self.loss == "gaussian"):
             raise StudyError("dense nets for cosines or numbers", "conv", "choose net = 'dense'")

@@ -219,8 +219,9 @@ def headline(found: tuple[Claim, ...]) -> float:
 def projection(plan: PrivacyPlan, population: int) -> dict[str, float]:
     """What the same noise on the mean would cost with N′ sites. Planning only, never a claim.
 
-    Central (FedVAE §4.4.2): σ_G = zS/(qN) stays; z′ = 1 and q′ = qN/(zN′). Local: each site's
-    noise is σ_G·√(q′N′), over the rounds it may join, at doubled sensitivity. δ as default for N′.
+    Central (FedVAE §4.4.2): σ_G = zS/(qN) stays; z′ = 1 and q′ = qN/(zN′), or where there are too
+    few sites for that, all of them and less noise. Local: each site's noise is σ_G·√(q′N′), over
+    the rounds it may join, at doubled sensitivity. δ as default for N′.
     """
     if plan.trust == "none" or population < 2 or plan.before or plan.unit != "site":
         raise PrivacyError(
@@ -229,14 +230,16 @@ def projection(plan: PrivacyPlan, population: int) -> dict[str, float]:
             "project a study that adds noise to whole sites' updates, without a warm start",
         )
     z, delta = plan.parts[0].noise, default_delta(population)
-    rate = plan.cohort / (z * population)
-    central = cost([Event((1.0,), min(rate, 1.0), plan.rounds)], delta).epsilon
-    local_noise = math.sqrt(min(rate, 1.0) * population) * z / plan.cohort
-    joins = max(1, math.ceil(min(rate, 1.0) * plan.rounds))
+    wanted = plan.cohort / (z * population)
+    rate, noise = min(wanted, 1.0), min(1 / wanted, 1.0)
+    central = cost([Event((noise,), rate, plan.rounds)], delta).epsilon
+    local_noise = math.sqrt(rate * population) * z / plan.cohort
+    joins = max(1, math.ceil(rate * plan.rounds))
     local = cost([Event((local_noise / 2,), None, joins)], delta).epsilon
     return {
         "population": population,
         "rate": rate,
+        "noise": noise,
         "central": central,
         "local": local,
         "delta": delta,

@@ -61,7 +61,7 @@ class VAEOptions:
 
     net: Literal["dense", "conv"] = setting("dense", "dense, or the paper's convolutions")
     norm: Literal["none", "group", "batch"] = setting(
-        "none", "normalisation in convolutional nets; batch is refused: it mixes records"
+        "none", "none or group, in convolutional nets; batch is refused: it mixes records"
     )
     latent: int = setting(16, "dimensions of the latent space")
     widths: tuple[int, ...] = setting((128,), "hidden layers of the encoder")
@@ -94,6 +94,10 @@ class VAEOptions:
                 '"batch": BatchNorm lets the records of a batch see each other, so no record '
                 "could be clipped alone, and its running statistics would leave without noise",
                 'set norm = "group"',
+            )
+        if self.norm == "group" and self.net == "dense":
+            raise StudyError(
+                'recipe.norm = "group" with net = "conv"', "a dense net", "leave one of them out"
             )
         if self.warm_start and self.public:
             raise StudyError(

@@ -65,7 +65,7 @@ Caveats:
 ## How to use it
 
     understudy verify RELEASE
-    understudy sample RELEASE -n 1000 -o rows.csv
+    understudy sample RELEASE -n 1000 -o rows.{"csv" if schema.kind == "table" else "npz"}
 
 Study `{manifest["study"][:16]}`, schema `{manifest["schema"][:16]}`, Understudy {version}.
 """

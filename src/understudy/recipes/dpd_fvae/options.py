@@ -19,16 +19,17 @@ class DpdFVAEOptions(VAEOptions):
 
     encoder: Literal["private", "frozen", "paper"] = setting(
         "private",
-        "where records are protected: under the same clip and noise as the decoder; fixed before "
-        "any private row is seen; or as published, which protects no record",
+        "where records are protected: private (under the same clip and noise as the decoder), "
+        "frozen (fixed before any private row is seen), paper (as published: protects no record)",
     )
     share: Literal["decoder", "vae"] = setting(
-        "decoder", "where sites are protected: what is synchronised (vae: the paper's vanilla fVAE)"
+        "decoder",
+        "where sites are protected: the decoder is synchronised, or the vae (vanilla fVAE)",
     )
     steps: int | None = setting(
         None,
-        "local steps per round, the same at every site: 6 of a site, 1 noised one of records "
-        "(always 1 where the server noises them)",
+        "local steps per round, the same at every site: 6 of a site and of paper, 1 noised one of "
+        "records (always 1 where the server noises them)",
     )
 
     def __post_init__(self) -> None:
