@@ -89,7 +89,7 @@ CELLS = (
     Cell(
         "mnist", "central", 10.0, "site", 100,
         {**SMALL, "steps": 30, "server_rate": 0.05, "warm_start": 0.3, "warm_coefficients": 40,
-         "warm_share": 0.0},
+         "warm_share": 0.3},
         _paper(0.794, 0.811, 0.881, 76.4), 0.881, clip=1.0, rate=0.2,
         training={"batch": 20, "rate": 3e-3},
     ),
