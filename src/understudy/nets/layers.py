@@ -13,7 +13,7 @@ BatchNorm is not.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
@@ -35,8 +35,10 @@ __all__ = [
     "Tap",
     "Tapped",
     "apply",
+    "concatenated",
     "flatten",
     "init",
+    "separated",
     "shapes",
     "size",
     "stack",
@@ -364,11 +366,20 @@ def stack(params: Mapping[str, Tensor], clients: int) -> Params:
 
 def flatten(net: Net, params: Mapping[str, Tensor], prefix: str = "") -> Tensor:
     """One vector per client, in the order of ``shapes``: ``[C, P]``."""
-    return torch.cat([params[name].flatten(1) for name in shapes(net, prefix)], dim=1)
+    return concatenated(params, shapes(net, prefix))
 
 
 def unflatten(net: Net, flat: Tensor, prefix: str = "") -> Params:
     """The inverse of ``flatten``: ``[C, P]`` to named ``[C, …]`` parameters."""
-    named = shapes(net, prefix)
+    return separated(flat, shapes(net, prefix))
+
+
+def concatenated(params: Mapping[str, Tensor], names: Iterable[str]) -> Tensor:
+    """These parameters as one vector per client, ``[C, P]``."""
+    return torch.cat([params[name].flatten(1) for name in names], dim=1)
+
+
+def separated(flat: Tensor, named: Mapping[str, tuple[int, ...]]) -> Params:
+    """The inverse of ``concatenated``, given names and shapes: views ``[C, …]``."""
     pieces = flat.split([math.prod(shape) for shape in named.values()], dim=1)
     return {n: p.reshape(-1, *s) for (n, s), p in zip(named.items(), pieces, strict=True)}

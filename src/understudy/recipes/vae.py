@@ -186,14 +186,12 @@ def shapes(spec: Autoencoder, only: str = "") -> dict[str, tuple[int, ...]]:
 
 def pack(spec: Autoencoder, params: Mapping[str, Tensor], only: str = "") -> Tensor:
     """One vector per member, ``[members, P]``."""
-    return torch.cat([params[name].flatten(1) for name in shapes(spec, only)], dim=1)
+    return layers.concatenated(params, shapes(spec, only))
 
 
 def unpack(spec: Autoencoder, flat: Tensor, only: str = "") -> Params:
     """The inverse of `pack`: named views ``[members, …]``."""
-    named = shapes(spec, only)
-    pieces = flat.split([math.prod(shape) for shape in named.values()], dim=1)
-    return {n: p.reshape(-1, *s) for (n, s), p in zip(named.items(), pieces, strict=True)}
+    return layers.separated(flat, shapes(spec, only))
 
 
 def size(spec: Autoencoder, only: str = "") -> int:

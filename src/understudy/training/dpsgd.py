@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from understudy.errors import PrivacyError
-from understudy.nets.layers import Params, Tapped
+from understudy.nets.layers import Params, Tapped, concatenated
 from understudy.nets.pergrad import RecordGradients, formed_size
 from understudy.privacy.clip import Bounded
 from understudy.training.loop import chunk_size
@@ -75,7 +75,7 @@ def clipped_gradients(
         blocks = _blocks(piece, {name: params[name] for name in names})
         work = partial(_block, loss, params, piece, bound, only)
         for (some, _), summed in zip(blocks, _in_threads(work, blocks), strict=True):
-            total[some] += torch.cat([summed[name].flatten(1) for name in names], dim=1)
+            total[some] += concatenated(summed, names)
     return Bounded(total, bound, "record")
 
 

@@ -58,7 +58,7 @@ class ClientDpdFVAE:
     @property
     def shared(self) -> str:
         """Prefix of the parameters that are synchronised."""
-        return DECODER if self.options.share == "decoder" else ""
+        return _shared(self.options)
 
     @property
     def server(self) -> ServerOptimiser:
@@ -169,11 +169,14 @@ class ClientDpdFVAE:
         return vae_loss(self.spec, params, *rows, beta=self.options.beta, noise=batch.noise)
 
 
+def _shared(own: DpdFVAEOptions) -> str:
+    return DECODER if own.share == "decoder" else ""
+
+
 def client_level(study: Study, own: DpdFVAEOptions) -> Recipe:
     """Algorithm 1 for a study, with its warm start."""
     first = vae.warm_start(study, own)
-    shared = DECODER if own.share == "decoder" else ""
-    shape = (vae.size(vae.autoencoder(study.schema, own), shared),)
+    shape = (vae.size(vae.autoencoder(study.schema, own), _shared(own)),)
     terms = dict(bound=0.2, before=vae.plan_of(first), notes=vae.public_notes(study, own))
     plan = make_plan(study, INFO, {"shared": shape}, **terms)
     recipe = ClientDpdFVAE(study.schema, plan, own, study.training, study.base)
