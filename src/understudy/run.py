@@ -60,7 +60,8 @@ def run(
     """Train with every site in this process and return the release (saved to ``out`` if given).
 
     ``seed`` makes the run repeatable and marks its claims "simulation". ``wire`` sends every
-    message through the byte format. ``rows`` is the size of the sample in the release.
+    message through the byte format. ``rows`` is the size of the sample in the release (a
+    classifier's has none).
     """
     recipe = build(study)
     claims(recipe.plan, "os")  # a plan that no claim can be made for is refused here
@@ -322,14 +323,14 @@ def _release(
     study: Study, recipe: Recipe, state: State, journal: _Journal, ledger: Ledger, rows: int
 ) -> Release:
     recipe.plan.settles(receipts_in(ledger.entries))
-    generator = recipe.finish(state, rng=journal.streams.child("finish"))
+    model = recipe.finish(state, rng=journal.streams.child("finish"))
     return Release(
         name=study.name,
         recipe=study.recipe,
         study=study.hash,
         schema=study.schema,
         plan=recipe.plan,
-        generator=generator,
+        model=model,
         ledger=ledger.path.read_text(encoding="utf-8"),
         source=journal.source_name,
         rows=rows,

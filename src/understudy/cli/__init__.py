@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from understudy import __version__
-from understudy.cli import demo, doctor, recipes, release, schema, study
+from understudy.cli import demo, doctor, predict, recipes, release, schema, study
 
 __all__ = ["app", "main"]
 
@@ -23,6 +23,7 @@ app.add_typer(schema.app, name="schema")
 app.command()(study.plan)
 app.command()(study.run)
 app.command()(release.sample)
+app.command()(predict.predict)
 app.command()(release.evaluate)
 app.command()(release.verify)
 app.command()(doctor.doctor)

@@ -235,9 +235,17 @@ def _say_done(release: Release, out: Path) -> None:
     place = shlex.quote(str(out))
     console.print(f"[green]✓[/] release in [bold]{out}[/]", soft_wrap=True)
     console.print(f"  understudy verify {place}", soft_wrap=True)
+    for use in _uses(release, place):
+        console.print(f"  understudy {use}", soft_wrap=True)
+
+
+def _uses(release: Release, place: str) -> tuple[str, ...]:
+    """What to do next with a generator, or with a classifier."""
+    if release.model.role == "classifier":
+        return (f"predict {place} --data YOUR_ROWS -o predictions.csv",)
     rows = "synthetic.csv" if release.schema.kind == "table" else "synthetic.npz"
-    console.print(f"  understudy sample {place} -n 1000 -o {rows}", soft_wrap=True)
-    console.print(f"  understudy evaluate {place} --real YOUR_ROWS --out report", soft_wrap=True)
+    evaluate = f"evaluate {place} --real YOUR_ROWS --out report"
+    return f"sample {place} -n 1000 -o {rows}", evaluate
 
 
 def _say_interrupted(study: Path, out: Path) -> None:

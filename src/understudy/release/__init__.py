@@ -1,7 +1,8 @@
-"""Releases: generators, the bundle, its card, and verification."""
+"""Releases: generators, classifiers, the bundle, its card, and verification."""
 
 from understudy.release.bundle import Release
+from understudy.release.classifier import Classifier
 from understudy.release.generator import Generator
 from understudy.release.verify import Verdict, verify
 
-__all__ = ["Generator", "Release", "Verdict", "verify"]
+__all__ = ["Classifier", "Generator", "Release", "Verdict", "verify"]

@@ -2,9 +2,9 @@
 
 ``release.json`` is the manifest: the plan, hashes of every other file, of the study and
 of the schema. Beside it lie the generator (safetensors), the public schema, the claims,
-the ledger, a card and a sample. Scores against real rows are never in it. Files are read
-by name from a fixed list, with size limits, so that no path can escape and nothing is
-executed.
+the ledger, a card and a sample; or, instead of generator and sample, a classifier. Scores
+against real rows are never in it. Files are read by name from a fixed list, with size
+limits, so that no path can escape and nothing is executed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import safetensors
 import safetensors.torch
+import torch
 
 from understudy.data.encode import decode
 from understudy.data.schema import Schema
@@ -35,24 +37,22 @@ from understudy.errors import OutputError, ReleaseError, UnderstudyError
 from understudy.privacy.claim import Claim, claims
 from understudy.privacy.plan import PrivacyPlan
 from understudy.release.card import write_card
+from understudy.release.classifier import Classifier
 from understudy.release.generator import Generator, labels_for
+from understudy.release.rows import features, predictions
 from understudy.rng import Streams
 
 __all__ = ["Release", "read_files"]
 
 FORMAT = 1
 MANIFEST = "release.json"
-FILES = (
-    "generator.safetensors",
-    "schema.toml",
-    "claims.json",
-    "ledger.jsonl",
-    "card.md",
-    "sample.parquet",
-    "sample.npz",
-)
+MODELS: dict[str, type[Generator] | type[Classifier]] = {
+    "generator": Generator,
+    "classifier": Classifier,
+}
+_ALWAYS = {"schema.toml", "claims.json", "ledger.jsonl", "card.md"}
 _SAMPLES = {"sample.parquet", "sample.npz"}
-_REQUIRED = set(FILES) - _SAMPLES
+FILES = (*sorted(f"{role}.safetensors" for role in MODELS), *sorted(_ALWAYS | _SAMPLES))
 _MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
 _BAD_ZIP = (  # RuntimeError: passwords and unknown compression
     OSError, KeyError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error
@@ -67,14 +67,18 @@ def _versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Release:
-    """A generator, what it promises, and the proof of it."""
+    """A model, what it promises, and the proof of it.
+
+    The model is a generator, which `sample` draws from, or a classifier, which `predict` asks.
+    ``rows`` is the size of a generator's sample in the release.
+    """
 
     name: str
     recipe: str
     study: str
     schema: Schema
     plan: PrivacyPlan
-    generator: Generator
+    model: Generator | Classifier
     ledger: str
     source: str
     rows: int = 1000
@@ -85,6 +89,37 @@ class Release:
     def claims(self) -> tuple[Claim, ...]:
         """Computed from the plan's promise, never stored numbers."""
         return claims(self.plan, self.source)
+
+    @property
+    def generator(self) -> Generator:
+        """The generator; a release of a classifier is refused."""
+        if isinstance(self.model, Classifier):
+            raise ReleaseError(
+                "a release that holds a generator",
+                "this release holds a classifier, which makes no rows",
+                "understudy predict RELEASE --data FILE -o predictions.csv (with labels in the "
+                "file it measures the accuracy)",
+            )
+        return self.model
+
+    @property
+    def classifier(self) -> Classifier:
+        """The classifier; a release of a generator is refused."""
+        if isinstance(self.model, Generator):
+            raise ReleaseError(
+                "a release that holds a classifier",
+                "this release holds a generator, which predicts nothing",
+                "understudy sample RELEASE -n 1000 -o FILE, and train on these rows",
+            )
+        return self.model
+
+    def predict(self, rows: Records | pd.DataFrame) -> pd.DataFrame:
+        """The predicted class of each row, and the probability of every class, in their order.
+
+        Labels are not looked at and may be absent. Nothing about the rows leaves this process.
+        """
+        x = torch.from_numpy(features(self.schema, rows))
+        return predictions(self.schema, self.classifier.probabilities(x).numpy())
 
     def sample(self, n: int, label: str | None = None, seed: int | None = None) -> Records:
         """``n`` synthetic records, all of one class if ``label`` is given."""
@@ -114,30 +149,31 @@ class Release:
             "schema": self.schema.hash,
             "source": self.source,
             "plan": self.plan.to_dict(),
-            "generator": {
-                "kind": self.generator.kind,
-                "config": self.generator.config,
-                "balance": list(self.generator.balance),
-            },
+            self.model.role: self.model.to_dict(),
             "versions": self.versions,
         }
 
     def files(self) -> dict[str, bytes]:
         """Every file of the release, by name."""
-        tensors = {name: value.contiguous() for name, value in self.generator.arrays.items()}
+        tensors = {name: value.contiguous() for name, value in self.model.arrays.items()}
         said = [claim.to_dict() for claim in self.claims]
-        seed = 0 if self.source == "simulation" else None
-        name, sample = _sample_file(self.sample(self.rows, seed=seed))
         found = {
-            "generator.safetensors": safetensors.torch.save(tensors),
+            f"{self.model.role}.safetensors": safetensors.torch.save(tensors),
             "schema.toml": self.schema.to_toml().encode(),
             "claims.json": (json.dumps(said, indent=2, ensure_ascii=False) + "\n").encode(),
             "ledger.jsonl": self.ledger.encode(),
             "card.md": write_card(self.manifest, self.schema, self.claims).encode(),
-            name: sample,
+            **self._sample(),
         }
         hashes = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(found.items())}
         return {**found, MANIFEST: seal_manifest({**self.manifest, "files": hashes})}
+
+    def _sample(self) -> dict[str, bytes]:
+        """A generator's sample, by the name of its file."""
+        if isinstance(self.model, Classifier):
+            return {}
+        seed = 0 if self.source == "simulation" else None
+        return _sample_file(self.sample(self.rows, seed=seed))
 
     def save(self, path: str | Path) -> Path:
         """Write the folder (or ``.zip``) in one move; an existing one is never touched."""
@@ -168,25 +204,21 @@ class Release:
 
     @classmethod
     def _from(cls, manifest: dict[str, Any], files: dict[str, bytes], path: Path) -> Release:
-        described = manifest["generator"]
         schema = Schema.parse(files["schema.toml"].decode())
         if manifest["schema"] != schema.hash:
             raise ReleaseError("the schema that the manifest names", "another", "fetch it again")
-        shape = (int(described["config"]["width"]), len(described["balance"]))
-        if shape != (schema.width, schema.n_classes) or "understudy" not in manifest["versions"]:
-            raise ReleaseError("a generator for this schema", "another", "fetch it again")
+        (role,) = MODELS.keys() & manifest.keys()  # one of them, or the manifest is malformed
+        arrays = safetensors.torch.load(files[f"{role}.safetensors"])
+        model = MODELS[role].from_dict(manifest[role], arrays)
+        if not model.fits(schema) or "understudy" not in manifest["versions"]:
+            raise ReleaseError(f"a {role} for this schema", "another", "fetch it again")
         return cls(
             name=manifest["name"],
             recipe=manifest["recipe"],
             study=manifest["study"],
             schema=schema,
             plan=PrivacyPlan.from_dict(manifest["plan"]),
-            generator=Generator(
-                described["kind"],
-                safetensors.torch.load(files["generator.safetensors"]),
-                described["config"],
-                tuple(described["balance"]),
-            ),
+            model=model,
             ledger=files["ledger.jsonl"].decode(),
             source=manifest["source"],
             path=path,
@@ -212,11 +244,11 @@ def _count(n: int) -> int:
     return int(n)
 
 
-def _sample_file(records: Records) -> tuple[str, bytes]:
+def _sample_file(records: Records) -> dict[str, bytes]:
     name = "sample.parquet" if records.frame is not None else "sample.npz"
     with tempfile.TemporaryDirectory() as folder:
         write(records, Path(folder) / name)
-        return name, (Path(folder) / name).read_bytes()
+        return {name: (Path(folder) / name).read_bytes()}
 
 
 def _save_folder(files: dict[str, bytes], path: Path) -> None:
@@ -289,9 +321,16 @@ def _manifest(data: bytes) -> dict[str, Any]:
         )
     if digest != _digest({key: value for key, value in manifest.items() if key != "digest"}):
         raise ReleaseError("release.json as it was written", "another", "fetch it again")
-    if not isinstance(files, dict) or not _REQUIRED <= set(files) or not _SAMPLES & set(files):
+    if not isinstance(files, dict) or not _complete(set(files)):
         raise ReleaseError("a manifest that lists all files", "some missing", "fetch it again")
     return dict(manifest)
+
+
+def _complete(files: set[str]) -> bool:
+    """A generator with its sample, or a classifier without one; never both."""
+    models = [role for role in MODELS if f"{role}.safetensors" in files]
+    sampled = bool(files & _SAMPLES)
+    return _ALWAYS <= files and models == (["generator"] if sampled else ["classifier"])
 
 
 def _folder_reader(path: Path) -> Any:

@@ -10,6 +10,8 @@ from understudy.privacy.claim import Claim, round_up
 
 __all__ = ["write_card"]
 
+_NAMED = 20  # columns or classes that are named; the schema has the others
+
 
 def _price(value: float | None) -> str:
     return "none promised" if value is None else round_up(value, 4)
@@ -28,9 +30,64 @@ def _bullets(items: Sequence[str]) -> str:
     return "\n".join(f"- {item}" for item in items) or "- none"
 
 
+def _origin(manifest: Mapping[str, Any]) -> str:
+    plan = manifest["plan"]
+    return f"`{manifest['recipe']}` from {plan['sites']} site(s) over {_rounds(plan)} round(s)."
+
+
+def _what(manifest: Mapping[str, Any], schema: Schema) -> str:
+    """What the release holds."""
+    if "classifier" in manifest:
+        return _what_classifier(manifest, schema)
+    return f"""Synthetic data ({schema.kind}, {schema.n_classes} class(es)) made by the recipe
+{_origin(manifest)}
+Every row of the sample was drawn from the generator; by chance one may resemble a real row."""
+
+
+def _what_classifier(manifest: Mapping[str, Any], schema: Schema) -> str:
+    """What it predicts, from what, and what its figures are not."""
+    target = "the class" if schema.label is None else f"`{schema.label}`"
+    return f"""A classifier ({manifest["classifier"]["kind"]}) trained by the recipe
+{_origin(manifest)}
+
+It predicts {target}, one of {schema.n_classes} classes ({_names(schema.classes)}),
+from {_inputs(schema)}.
+Its probabilities are the net's own and need not match how often it is right. How often that is,
+this release does not say: measured on real rows it would be internal. It holds no rows."""
+
+
+def _inputs(schema: Schema) -> str:
+    """What a row must hold to be asked about."""
+    names = _names([column.name for column in schema.features])
+    size = " × ".join(map(str, schema.shape))
+    return {
+        "table": f"{len(schema.features)} column(s) ({names})",
+        "image": f"images of {size}",
+        "series": f"series of {size} ({names})",
+    }[schema.kind]
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(f"`{name}`" for name in names[:_NAMED]) + more
+
+
+def _use(manifest: Mapping[str, Any], schema: Schema) -> str:
+    """The command that uses it."""
+    ending = "csv" if schema.kind == "table" else "npz"
+    if "classifier" in manifest:
+        return f"predict RELEASE --data rows.{ending} -o predictions.csv"
+    return f"sample RELEASE -n 1000 -o rows.{ending}"
+
+
+def _not_covered(manifest: Mapping[str, Any], first: Claim) -> list[str]:
+    """A classifier is also asked about rows, which nothing here protects."""
+    asked = ["rows it is asked about later: they, and what it says of them, are their holder's"]
+    return [*first.excluded, *(asked if "classifier" in manifest else [])]
+
+
 def write_card(manifest: Mapping[str, Any], schema: Schema, claims: Sequence[Claim]) -> str:
     """Markdown: what this is, what is promised, what is not, how to use it."""
-    plan = manifest["plan"]
     first = next((claim for claim in claims if claim.private), claims[0])
     source = "drawn from the operating system" if first.noise_source == "os" else "a simulation"
     noise = source if first.private else "none"
@@ -38,9 +95,7 @@ def write_card(manifest: Mapping[str, Any], schema: Schema, claims: Sequence[Cla
     caveats = list(dict.fromkeys(c for claim in claims for c in claim.caveats))
     return f"""# {manifest["name"]}
 
-Synthetic data ({schema.kind}, {schema.n_classes} class(es)) made by the recipe
-`{manifest["recipe"]}` from {plan["sites"]} site(s) over {_rounds(plan)} round(s).
-Every row of the sample was drawn from the generator; by chance one may resemble a real row.
+{_what(manifest, schema)}
 
 ## What is promised
 
@@ -56,7 +111,7 @@ Noise: {noise}.
 
 ## What is not covered
 
-{_bullets(first.excluded)}
+{_bullets(_not_covered(manifest, first))}
 
 Caveats:
 
@@ -65,7 +120,7 @@ Caveats:
 ## How to use it
 
     understudy verify RELEASE
-    understudy sample RELEASE -n 1000 -o rows.{"csv" if schema.kind == "table" else "npz"}
+    understudy {_use(manifest, schema)}
 
 Study `{manifest["study"][:16]}`, schema `{manifest["schema"][:16]}`, Understudy {version}.
 """

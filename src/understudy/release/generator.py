@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -70,6 +70,8 @@ class Generator:
     config: dict[str, Any]
     balance: tuple[float, ...]
 
+    role: ClassVar[str] = "generator"
+
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ReleaseError(f"a generator kind of {sorted(KINDS)}", repr(self.kind), "update")
@@ -79,6 +81,19 @@ class Generator:
         total = sum(self.balance)
         if not self.balance or min(self.balance) < 0 or not abs(total - 1) < 1e-6:
             raise ReleaseError("class proportions that add up to 1", f"{total:g}", "train again")
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the manifest says of it."""
+        return {"kind": self.kind, "config": self.config, "balance": list(self.balance)}
+
+    @classmethod
+    def from_dict(cls, described: Mapping[str, Any], arrays: dict[str, Tensor]) -> Generator:
+        """The inverse, with the arrays from their own file."""
+        return cls(described["kind"], arrays, described["config"], tuple(described["balance"]))
+
+    def fits(self, schema: Schema) -> bool:
+        """Whether its rows are this schema's, and its classes too."""
+        return (int(self.config["width"]), len(self.balance)) == (schema.width, schema.n_classes)
 
     def mixed(self, other: Generator, share: float) -> Generator:
         """Draws from ``other`` with probability ``share``; classes in this one's proportions."""

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from understudy.errors import PrivacyError, ReleaseError
 from understudy.privacy.clip import Receipt
 from understudy.privacy.ledger import read_entries, receipts_in
@@ -43,7 +45,7 @@ def verify(path: str | Path) -> Verdict:
     _check_source(release, {receipt.source for receipt in receipts})
     _check_claims(release, files["claims.json"])
     _check_card(release, files["card.md"])
-    _check_generator(release)
+    _check_model(release)
     rounds = len({receipt.round for receipt in receipts})
     return Verdict(
         release,
@@ -122,16 +124,27 @@ def _check_card(release: Release, said: bytes) -> None:
         raise ReleaseError("the card that follows from the claims", "another", "do not trust it")
 
 
-def _check_generator(release: Release) -> None:
-    """Draw a few rows: what cannot be drawn from is no release."""
+def _check_model(release: Release) -> None:
+    """Use it a little: what cannot be drawn from, or asked, is no release."""
+    role = release.model.role
     try:
-        release.sample(10, seed=0)
-        for label in release.schema.classes[:10]:
-            release.sample(1, label=label, seed=0)
+        _ask(release) if role == "classifier" else _draw(release)
     except Exception as error:
         raise ReleaseError(
-            "a generator that rows can be drawn from", type(error).__name__, "do not trust it"
+            f"a {role} that can be used", type(error).__name__, "do not trust it"
         ) from error
+
+
+def _draw(release: Release) -> None:
+    release.sample(10, seed=0)
+    for label in release.schema.classes[:10]:
+        release.sample(1, label=label, seed=0)
+
+
+def _ask(release: Release) -> None:
+    """Rows at the corners and in the middle of the encoded values."""
+    corners = torch.tensor([0.0, 0.5, 1.0]).unsqueeze(1).expand(3, release.schema.width)
+    release.classifier.probabilities(corners)
 
 
 def _same(said: object, found: object) -> bool:

@@ -1,0 +1,92 @@
+"""Rows that a classifier is asked about, and its answers.
+
+A release's schema declares the label as a column; rows to be predicted have none, or have
+one to measure with. So features are read and encoded by the schema without its label and
+person column (both may be in the file and are then passed over), and labels apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from understudy.data.arrays import load_npz
+from understudy.data.cells import read_cells, to_array
+from understudy.data.encode import encode
+from understudy.data.records import Records, file_kind
+from understudy.data.schema import Schema
+from understudy.data.table import from_frame, read, read_frame
+from understudy.errors import DataError
+
+__all__ = ["features", "labels", "predictions", "read_rows"]
+
+
+def read_rows(path: str | Path, schema: Schema) -> Records:
+    """Read a file by the release's public schema; labels may be absent, persons are left out."""
+    path = Path(path)
+    if not path.exists() or schema.kind != "table" or schema.label is None:
+        return read(path, _impersonal(schema))
+    if file_kind(path) == "npz":
+        return read(path, _impersonal(schema) if "y" in load_npz(path) else _unlabelled(schema))
+    frame = read_frame(path)
+    if schema.label not in frame:
+        return from_frame(frame, _unlabelled(schema))
+    _check_labels(schema, frame[schema.label])
+    return from_frame(frame, _impersonal(schema))
+
+
+def features(schema: Schema, rows: Records | pd.DataFrame) -> np.ndarray:
+    """Encoded features ``[n, F]``; labels are not looked at."""
+    records = Records(frame=rows) if isinstance(rows, pd.DataFrame) else rows
+    return encode(_unlabelled(schema), records).x
+
+
+def labels(schema: Schema, rows: Records) -> np.ndarray | None:
+    """The class position of each row ``[n]``, or None if the rows have no labels."""
+    held = rows.labels is not None if rows.frame is None else schema.label in rows.frame
+    return encode(_impersonal(schema), rows).y if held else None
+
+
+def predictions(schema: Schema, probability: np.ndarray) -> pd.DataFrame:
+    """A table: the likeliest class, as the data would hold it, then a column per class."""
+    best, column = probability.argmax(1), schema.label_column
+    if column is None:
+        said = pd.Series(pd.Categorical.from_codes(best, categories=pd.Index(schema.classes)))
+    else:
+        said = to_array(column, best.astype(np.float64), np.zeros(len(best), bool))
+    each = {f"probability_{name}": probability[:, k] for k, name in enumerate(schema.classes)}
+    return pd.DataFrame({"predicted": said, **each})
+
+
+def _impersonal(schema: Schema) -> Schema:
+    """Who a row is about does not matter here; no cap on a person's rows applies."""
+    named = () if schema.person is None else (schema.person,)
+    return replace(schema, person=None, rows_per_person=None, ignore=(*schema.ignore, *named))
+
+
+def _unlabelled(schema: Schema) -> Schema:
+    """The features alone; a file may hold the label, but it is not read."""
+    bare = _impersonal(schema)
+    column = () if schema.label_column is None else (schema.label_column.name,)
+    return replace(
+        bare,
+        columns=schema.features,
+        label=None,
+        classes=(),
+        balance=None,
+        ignore=(*bare.ignore, *column),
+    )
+
+
+def _check_labels(schema: Schema, cells: pd.Series) -> None:
+    assert schema.label_column is not None
+    missing = int(read_cells(schema.label_column, cells, schema.missing_as).missing.sum())
+    if missing:
+        raise DataError(
+            f"a label in every row, or no column {schema.label!r}",
+            f"{missing} rows without",
+            "fill them, or remove the column: it is not needed to predict",
+        )
