@@ -3,11 +3,12 @@
 Parameters are ``dict[str, Tensor [C, …]]`` and inputs ``[C, B, …]``: one call runs the
 same layer of C different clients (design.md §3A). Dense layers are one batched matrix
 product; convolutions gain nothing from stacking (grouped convolutions lose), so they run
-client by client and the training loop gives them chunks of one client. A net is a tuple of
-layers; a layer is a frozen dataclass with ``shapes`` (its parameters without the client
-axis) and ``__call__``. A recurrent layer would be one more such class. No layer lets one
-record see another: that is what record-level privacy needs, and why GroupNorm is here and
-BatchNorm is not.
+client by client and the training loop gives them chunks of one client, unless they are small
+enough to be a product of patches (`patches`). A net is a tuple of layers; a layer is a frozen
+dataclass with ``shapes`` (its parameters without the client axis), ``__call__`` and, where
+its weights do not start as all others do, ``start``. Recurrent layers are in `recurrent`. No
+layer lets one record see another: that is what record-level privacy needs, and why GroupNorm
+is here and BatchNorm is not.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from understudy.nets import patches
+
 __all__ = [
     "Conv",
     "ConvTranspose",
@@ -29,9 +32,11 @@ __all__ = [
     "Dense",
     "GroupNorm",
     "Layer",
+    "MaxPool",
     "Net",
     "Params",
     "Reshape",
+    "Swap",
     "Tap",
     "Tapped",
     "apply",
@@ -46,6 +51,7 @@ __all__ = [
 ]
 
 Params = dict[str, Tensor]
+PATCH_LIMIT = 200  # values under one kernel up to which a product of patches is the faster way
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda x: x,
@@ -139,22 +145,35 @@ class Dense:
 
 @dataclass(frozen=True)
 class Conv:
-    """A 3×3 convolution with padding 1 on ``[C, B, inputs, H, W]``."""
+    """A convolution on ``[C, B, inputs, H, W]``: 3×3 with padding 1 unless told otherwise."""
 
     inputs: int
     outputs: int
     stride: int = 1
     activation: str = "relu"
+    kernel: int = 3
+    padding: int = 1
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Weight and bias of one client."""
-        return {"weight": (self.outputs, self.inputs, 3, 3), "bias": (self.outputs,)}
+        kernels = (self.outputs, self.inputs, self.kernel, self.kernel)
+        return {"weight": kernels, "bias": (self.outputs,)}
+
+    @property
+    def by_patches(self) -> bool:
+        """Whether all clients run as one product: no padding, few values under the kernel."""
+        plain = self.stride == 1 and self.padding == 0
+        return plain and self.inputs * self.kernel**2 <= PATCH_LIMIT
 
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """``[C, B, inputs, H, W] → [C, B, outputs, ⌈H/stride⌉, ⌈W/stride⌉]``."""
-        rows = zip(x, params["weight"], params["bias"], strict=True)
-        return _join([functional.conv2d(_nhwc(a), w, b, self.stride, 1) for a, w, b in rows])
+        """``[C, B, inputs, H, W] → [C, B, outputs, …]``; sides shrink by stride and kernel."""
+        weight, bias = params["weight"], params["bias"]
+        if self.by_patches:
+            return patches.convolve(x, weight, bias)
+        rows = zip(x, weight, bias, strict=True)
+        how = (self.stride, self.padding)
+        return _join([functional.conv2d(_nhwc(a), w, b, *how) for a, w, b in rows])
 
 
 @dataclass(frozen=True)
@@ -205,6 +224,28 @@ class GroupNorm:
 
 
 @dataclass(frozen=True)
+class MaxPool:
+    """The largest of every ``side × side`` square of a channel; has no parameters.
+
+    Its activation comes after it: the same for one that never falls, at a quarter of the work.
+    """
+
+    side: int = 2
+    activation: str = "linear"
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Nothing to learn."""
+        return {}
+
+    def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """``[C, B, channels, H, W] → [C, B, channels, ⌊H/side⌋, ⌊W/side⌋]``."""
+        planes = x.transpose(1, 2)  # as `patches` lays them out: then nothing is copied
+        pooled = functional.max_pool2d(planes.flatten(0, 2), self.side)
+        return pooled.unflatten(0, planes.shape[:3]).transpose(1, 2)
+
+
+@dataclass(frozen=True)
 class Reshape:
     """Gives every record another shape; has no parameters."""
 
@@ -218,6 +259,22 @@ class Reshape:
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """``[C, B, …] → [C, B, *shape]``."""
         return x.reshape(*x.shape[:2], *self.shape)
+
+
+@dataclass(frozen=True)
+class Swap:
+    """Images are stored ``[H, W, channels]``; convolutions want channels first."""
+
+    back: bool = False
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Nothing to learn."""
+        return {}
+
+    def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """Move the channels to the front of every record, or back."""
+        return x.movedim(2, -1) if self.back else x.movedim(-1, 2)
 
 
 @dataclass(frozen=True)
@@ -281,8 +338,20 @@ def size(net: Net) -> int:
 
 
 def init(net: Net, prefix: str = "", *, rng: torch.Generator) -> Params:
-    """Glorot-uniform weights and zero biases of one client (no client axis)."""
-    return {name: _glorot(shape, rng) for name, shape in shapes(net, prefix).items()}
+    """Parameters of one client (no client axis): Glorot-uniform weights and zero biases.
+
+    A layer with a ``start`` of its own, such as an LSTM, says otherwise.
+    """
+    return {
+        f"{prefix}{i}.{name}": value
+        for i, layer in enumerate(net)
+        for name, value in _start(layer, rng).items()
+    }
+
+
+def _start(layer: Layer, rng: torch.Generator) -> Params:
+    own: Callable[[torch.Generator], Params] | None = getattr(layer, "start", None)
+    return own(rng) if own else {n: _glorot(s, rng) for n, s in layer.shapes.items()}
 
 
 def _glorot(shape: tuple[int, ...], rng: torch.Generator) -> Tensor:

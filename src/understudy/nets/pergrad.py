@@ -5,7 +5,7 @@ For a dense layer the gradient of one record is the outer product a⊗g, so its 
 parameters is ever formed ("ghost" norms, Goodfellow 2015; Li et al. 2022). For a convolution
 it is formed, once, and the weighted sum is a product of the weights with what was formed.
 Norms from Gram matrices (mixed ghost clipping, Bu et al. 2022) need the sum as another pass
-over the layer, which costs as much as forming did; 3×3 kernels are small enough to hold.
+over the layer, which costs as much as forming did; kernels are small enough to hold.
 
 A layer that is not listed has no rule and is refused: a layer that mixes records, such as
 BatchNorm, has no gradient of a single record.
@@ -93,7 +93,7 @@ class _Formed:
 
     def weighted_sum(self, weight: Tensor) -> Params:
         sums = {name: _weighted(value, weight) for name, value in self.values.items()}
-        if "weight" in sums:  # a kernel, formed as [3, 3, wide, narrow]
+        if "weight" in sums:  # a kernel, formed as [side, side, wide, narrow]
             sums["weight"] = sums["weight"].permute(0, 4, 3, 1, 2)
         return sums
 
@@ -132,21 +132,22 @@ def _part(layer: Layer, x: Tensor, slope: Tensor) -> _Outer | _Formed:
     assert isinstance(layer, Conv | ConvTranspose)
     # A transposed convolution is a convolution with input and output exchanged.
     wide, narrow = (x, slope) if isinstance(layer, Conv) else (slope, x)
-    return _Formed({"weight": _kernels(wide, narrow, layer.stride), "bias": shift})
+    side, padding = (layer.kernel, layer.padding) if isinstance(layer, Conv) else (3, 1)
+    return _Formed({"weight": _kernels(wide, narrow, layer.stride, side, padding), "bias": shift})
 
 
-def _kernels(wide: Tensor, narrow: Tensor, stride: int) -> Tensor:
-    """Gradients of 3×3 kernels, ``[C, B, 3, 3, wide channels, narrow channels]``.
+def _kernels(wide: Tensor, narrow: Tensor, stride: int, side: int, padding: int) -> Tensor:
+    """Gradients of kernels, ``[C, B, side, side, wide channels, narrow channels]``.
 
     Patches are cut with channels last, where three neighbours are one run of memory: 72 µs a
     record of the image VAE, against 302 for ``unfold``.
     """
-    padded = functional.pad(wide.flatten(0, 1).permute(0, 2, 3, 1), (0, 0, 1, 1, 1, 1))
-    windows = padded.unfold(1, 3, stride).unfold(2, 3, stride)  # [C·B, H, W, wide, 3, 3]
-    patches = windows.permute(0, 1, 2, 4, 5, 3).flatten(3).flatten(1, 2)  # [C·B, L, 9·wide]
+    padded = functional.pad(wide.flatten(0, 1).permute(0, 2, 3, 1), (0, 0, *[padding] * 4))
+    windows = padded.unfold(1, side, stride).unfold(2, side, stride)  # [C·B, H, W, wide, k, k]
+    patches = windows.permute(0, 1, 2, 4, 5, 3).flatten(3).flatten(1, 2)  # [C·B, L, k²·wide]
     narrow = narrow.flatten(0, 1).permute(0, 2, 3, 1).flatten(1, 2)  # [C·B, L, narrow]
     formed = torch.bmm(patches.transpose(1, 2), narrow)
-    return formed.reshape(*wide.shape[:2], 3, 3, wide.shape[2], -1)
+    return formed.reshape(*wide.shape[:2], side, side, wide.shape[2], -1)
 
 
 def formed_size(params: Mapping[str, Tensor]) -> int:

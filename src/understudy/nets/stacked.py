@@ -1,0 +1,111 @@
+"""Classifiers that a federation trains, with a leading client axis.
+
+The three nets of SignDS-FL (Jiang 2023, §3.5.1 and Table 3.2): logistic regression, one
+hidden layer of 96, and LeNet, whose sizes agree with the table (44,426 parameters for
+28×28 images of 10 classes). They are plain tuples of layers, so `layers.flatten`,
+`layers.unflatten` and `training.loop.train` treat them as they do any other net. The
+students of `classifier` are another thing: one net at a time, trained on synthetic rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from understudy.errors import ReleaseError, StudyError
+from understudy.nets import layers
+from understudy.nets.layers import Conv, Dense, MaxPool, Net, Params, Reshape, Swap
+
+__all__ = ["ClassifierNet", "cross_entropy_loss", "init", "logits"]
+
+LOGIT_LIMIT = 1e3
+
+
+@dataclass(frozen=True)
+class ClassifierNet:
+    """The public description of a classifier; plain values only, so it travels as JSON."""
+
+    features: int
+    classes: int
+    kind: Literal["linear", "mlp", "lenet"] = "linear"
+    widths: tuple[int, ...] = (96,)  # mlp: its hidden layers
+    shape: tuple[int, ...] = ()  # lenet: (H, W) or (H, W, channels)
+
+    def __post_init__(self) -> None:
+        if self.kind == "lenet" and (len(self.shape) not in (2, 3) or min(self.shape[:2]) < 16):
+            found = f"shape {self.shape}" if self.shape else "a table"
+            raise StudyError("images of at least 16×16 for LeNet", found, "choose 'mlp'")
+        if self.kind == "lenet" and math.prod(self.shape) != self.features:
+            found = f"{self.features} for the shape {self.shape}"
+            raise StudyError("as many features as pixels", found, "correct the shape")
+
+    @cached_property
+    def net(self) -> Net:
+        """Rows ``[C, B, features]`` to class scores ``[C, B, classes]``."""
+        if self.kind == "lenet":
+            return self._lenet()
+        widths = self.widths if self.kind == "mlp" else ()
+        return _dense((self.features, *widths, self.classes))
+
+    def _lenet(self) -> Net:
+        """Two 5×5 convolutions, each pooled, then dense 120, 84 and the classes."""
+        height, width, channels = (*self.shape, 1)[:3]
+        sides = [((side - 4) // 2 - 4) // 2 for side in (height, width)]
+        first = (Reshape((height, width, channels)), Swap())
+        convolutions = (*_pooled(channels, 6), *_pooled(6, 16))
+        flat = 16 * math.prod(sides)
+        return (*first, *convolutions, Reshape((flat,)), *_dense((flat, 120, 84, self.classes)))
+
+    def to_config(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> ClassifierNet:
+        """The inverse of ``to_config``; what is not such a description is refused."""
+        plain: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in config.items()
+        }
+        try:
+            return cls(**plain)
+        except TypeError as error:
+            raise ReleaseError(
+                "the description of a classifier", "another", "update Understudy"
+            ) from error
+
+
+def _dense(widths: tuple[int, ...]) -> Net:
+    last = len(widths) - 2
+    pairs = enumerate(pairwise(widths))
+    return tuple(Dense(a, b, "linear" if i == last else "relu") for i, (a, b) in pairs)
+
+
+def _pooled(inputs: int, outputs: int) -> Net:
+    return Conv(inputs, outputs, activation="linear", kernel=5, padding=0), MaxPool(2, "relu")
+
+
+def init(spec: ClassifierNet, *, rng: torch.Generator) -> Params:
+    """Parameters of one client, without the client axis."""
+    return layers.init(spec.net, rng=rng)
+
+
+def logits(spec: ClassifierNet, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    """Class scores ``[C, B, classes]`` of rows ``[C, B, features]``."""
+    return layers.apply(spec.net, params, x)
+
+
+def cross_entropy_loss(
+    spec: ClassifierNet, params: Mapping[str, Tensor], x: Tensor, y: Tensor, weight: Tensor
+) -> Tensor:
+    """Cross-entropy weighted over the batch: ``[C]``, always finite."""
+    scores = torch.nan_to_num(logits(spec, params, x), nan=0.0).clamp(-LOGIT_LIMIT, LOGIT_LIMIT)
+    losses = functional.cross_entropy(scores.flatten(0, 1), y.flatten(), reduction="none")
+    return (weight * losses.view_as(weight)).sum(1)
