@@ -283,7 +283,8 @@ def _site_plan(study: Study, plan: PrivacyPlan, entry: SiteEntry) -> PrivacyPlan
 
 def _own_noise(plan: PrivacyPlan) -> bool:
     """Whether a site may add more noise than the plan's: in one phase, to its whole update."""
-    return plan.trust == "local" and plan.before is None and slots(plan.parts) == {"client"}
+    noised = not any(part.rule for part in plan.parts)
+    return plan.trust == "local" and not plan.before and noised and slots(plan.parts) == {"client"}
 
 
 def _reserve(study: Study, plan: PrivacyPlan, run: str, folder: Path) -> None:

@@ -48,6 +48,9 @@ class Privacy:
     unit: Unit | None = setting(None, "what is protected: record, person or site")
     epsilon: float | None = setting(None, "the ε to stay below; the noise is solved for it")
     noise: float | None = setting(None, "the noise multiplier z; ε follows. One of epsilon, noise")
+    epsilon_per_update: float | None = setting(
+        None, "instead of epsilon, where sites send choices: the ε of one update of one site"
+    )
     delta: float | None = setting(None, "δ; min(1e-5, N^-1.1) when left out")
     clip: float | None = setting(None, "the L2 bound S on one unit's contribution")
 
@@ -58,7 +61,7 @@ class Cohort:
 
     rate: float | None = setting(None, "chance of each site to join a round, by secret coin flips")
     size: int | None = setting(
-        None, "fixed cohorts: refused, since no amplification can be claimed"
+        None, "sites called to each round by a public schedule (local trust: no amplification)"
     )
     joins: int | None = setting(None, "the most rounds one site takes part in (local trust)")
 
@@ -292,16 +295,19 @@ def _is_union(hint: Any) -> bool:
 
 
 def _check_privacy(privacy: Privacy) -> None:
-    for name in ("epsilon", "delta", "clip"):
+    for name in ("epsilon", "epsilon_per_update", "delta", "clip"):
         value = getattr(privacy, name)
         if value is not None and not (value > 0 and math.isfinite(value)):
             raise StudyError(f"privacy.{name} above 0 and finite", f"{value}", "correct it")
-    if privacy.epsilon is not None and privacy.noise is not None:
+    given = (privacy.epsilon, privacy.noise, privacy.epsilon_per_update)
+    if sum(value is not None for value in given) > 1:
         raise StudyError(
-            "one of privacy.epsilon and privacy.noise", "both", "give one; the other is solved"
+            "one of privacy.epsilon, privacy.noise and privacy.epsilon_per_update",
+            "several",
+            "give one; the others follow",
         )
     if privacy.trust == "none":
-        if privacy.epsilon is not None or privacy.noise:
+        if any(given):
             raise StudyError('no ε and no noise with trust = "none"', "one of them", "leave it out")
     elif privacy.noise is not None and not (privacy.noise > 0 and math.isfinite(privacy.noise)):
         raise StudyError(
@@ -312,12 +318,11 @@ def _check_privacy(privacy: Privacy) -> None:
 
 
 def _check_cohort(cohort: Cohort) -> None:
-    if cohort.size is not None:
+    if cohort.size is not None and (cohort.rate is not None or cohort.size < 1):
         raise StudyError(
-            "cohorts drawn by coin flips (cohort.rate)",
-            "a fixed cohort size",
-            "set cohort.rate = size/sites: a fixed size gets no amplification, "
-            "and would cost about twelve times the ε that papers quote for it",
+            "cohort.rate, or a cohort.size of at least 1",
+            f"size {cohort.size}, rate {cohort.rate}",
+            "coin flips (rate) serve central trust, a schedule (size) serves local trust",
         )
     if cohort.rate is not None and not 0 < cohort.rate <= 1:
         raise StudyError("cohort.rate in (0, 1]", f"{cohort.rate}", "e.g. rate = 0.1")

@@ -101,7 +101,7 @@ REFUSED = {
     "no noise without saying so": (dict(privacy="noise = 0.0"), 4),
     "delta too large": (dict(privacy="epsilon = 1.0\ndelta = 0.01"), 5),
     "unknown key": (dict(privacy="epsilon = 1.0\nepsilom = 2.0"), 4),
-    "fixed cohort": (dict(extra="[cohort]\nsize = 2"), 4),
+    "fixed cohort": (dict(extra="[cohort]\nsize = 2"), 5),
     "no sites": (dict(sites=0), 4),
     "unsupported trust": (dict(privacy="epsilon = 1.0\n[recipe]\nnothing = 1"), 4),
     "bounds the wrong way": (dict(schema=SCHEMA.replace("high = 120", "high = -1")), 2),

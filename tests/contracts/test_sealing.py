@@ -21,11 +21,15 @@ MAKERS = {
     "Sealed": {"federation/slots.py", "runtime/wire.py", "runtime/memory.py"},
     "Receipt": {
         "privacy/gaussian.py",
+        "privacy/select.py",
+        "privacy/respond.py",
         "privacy/plan.py",
         "privacy/ledger.py",
         "runtime/wire.py",
     },
     "add_noise": {"federation/slots.py", "federation/aggregate.py"},
+    "choose": {"federation/slots.py"},
+    "respond": {"federation/slots.py"},
     "NoiseSource": {"rng.py", "run.py"},
 }
 

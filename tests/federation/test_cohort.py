@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from understudy.errors import PrivacyError
-from understudy.federation.cohort import draw_cohort, schedule
+from understudy.federation.cohort import draw_cohort, scheduled
 from understudy.rng import NoiseSource, Streams
 
 
@@ -26,13 +25,17 @@ def test_cohorts_come_from_the_noise_source_and_are_never_repeated() -> None:
     assert len(draws) == 5
 
 
-def test_a_schedule_lets_everyone_join_at_most_once() -> None:
-    rounds = schedule(20, 6, 3, rng=Streams.from_seed(0))
-    seen = np.concatenate(rounds)
-    assert [len(r) for r in rounds] == [6, 6, 6]
-    assert len(set(seen.tolist())) == 18
+def test_a_schedule_calls_everyone_once_before_anyone_again() -> None:
+    rng = Streams.from_seed(0)
+    rounds = [scheduled(20, 6, r, rng=rng) for r in range(9)]
+    assert all(len(set(cohort.tolist())) == 6 for cohort in rounds), "one site twice in a round"
+    for start in (0, 3, 6):
+        seen = np.concatenate(rounds[start : start + 3])
+        assert len(set(seen.tolist())) == 18, "somebody was called twice in one pass"
+    assert max(np.bincount(np.concatenate(rounds))) <= 3, "more calls than the plan counts"
 
 
-def test_a_schedule_that_needs_someone_twice_is_refused() -> None:
-    with pytest.raises(PrivacyError, match="at most 3 rounds"):
-        schedule(20, 6, 4, rng=Streams.from_seed(0))
+def test_a_schedule_is_the_same_for_all_who_know_the_streams() -> None:
+    one, two = (scheduled(50, 7, 9, rng=Streams.from_seed(3)) for _ in range(2))
+    assert one.tolist() == two.tolist()
+    assert one.tolist() != scheduled(50, 7, 9, rng=Streams.from_seed(4)).tolist()

@@ -18,6 +18,8 @@ from understudy.errors import PrivacyError
 from understudy.privacy.clip import Bounded, Sealed
 from understudy.privacy.gaussian import add_noise
 from understudy.privacy.plan import Part, PrivacyPlan
+from understudy.privacy.respond import Response
+from understudy.privacy.select import Selection, fits, spread
 from understudy.rng import NoiseSource
 
 __all__ = ["aggregate"]
@@ -36,8 +38,15 @@ def aggregate(
             continue
         received += int(good.sum())
         for part in plan.parts:
-            sums[part.name] += sealed.parts[part.name][good].double().sum(0)
+            sums[part.name] += _sum(part, sealed.parts[part.name][good])
     return {p.name: _total(plan, p, sums[p.name], received, round, source) for p in plan.parts}
+
+
+def _sum(part: Part, values: Tensor) -> Tensor:
+    """What the replies of a stack add up to; coordinates stand for their sign."""
+    if isinstance(part.rule, Selection):
+        return spread(values, part.rule.size)
+    return values.double().sum(0)
 
 
 def _total(
@@ -75,11 +84,18 @@ def _well_formed(plan: PrivacyPlan, sealed: Sealed) -> bool:
     """The planned parts in the planned shapes, all for the same number of sites."""
     if set(sealed.parts) != {part.name for part in plan.parts}:
         return False
-    values = [(part.shape, sealed.parts[part.name]) for part in plan.parts]
-    shaped = all(
-        v.dim() and len(v) and v.shape[1:] == s and v.is_floating_point() for s, v in values
-    )
+    values = [(part, sealed.parts[part.name]) for part in plan.parts]
+    shaped = all(v.dim() and len(v) and _has_form(part, v) for part, v in values)
     return shaped and len({len(v) for _, v in values}) == 1
+
+
+def _has_form(part: Part, value: Tensor) -> bool:
+    """The shape and type in which a part travels."""
+    if isinstance(part.rule, Selection):
+        return value.shape[1:] == (1 + part.rule.output,) and value.dtype == torch.int32
+    if isinstance(part.rule, Response):
+        return value.shape[1:] == () and value.dtype == torch.uint8
+    return value.shape[1:] == part.shape and value.is_floating_point()
 
 
 def _receipted(plan: PrivacyPlan, sealed: Sealed) -> bool:
@@ -95,7 +111,11 @@ def _receipted(plan: PrivacyPlan, sealed: Sealed) -> bool:
 
 
 def _fits(part: Part, value: Tensor, *, check_norm: bool) -> Tensor:
-    """Finite and, where the server can tell, within the bound."""
+    """Finite, or a possible choice; and, where the server can tell, within the bound."""
+    if isinstance(part.rule, Selection):
+        return fits(value, part.rule)
+    if isinstance(part.rule, Response):
+        return value <= 1
     norm = value.double().reshape(len(value), -1).norm(dim=1)
     within = torch.isfinite(norm)
     if check_norm and part.slot == "server":

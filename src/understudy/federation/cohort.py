@@ -8,12 +8,13 @@ trust, where nothing is amplified.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
-from understudy.errors import PrivacyError
 from understudy.rng import NoiseSource, Streams
 
-__all__ = ["draw_cohort", "schedule"]
+__all__ = ["draw_cohort", "scheduled"]
 
 
 def draw_cohort(sites: int, rate: float | None, *, source: NoiseSource) -> np.ndarray:
@@ -23,13 +24,18 @@ def draw_cohort(sites: int, rate: float | None, *, source: NoiseSource) -> np.nd
     return np.flatnonzero(source.coins(sites, rate))
 
 
-def schedule(sites: int, size: int, rounds: int, *, rng: Streams) -> list[np.ndarray]:
-    """Everyone once, in shuffled order, ``size`` a round. For local trust only."""
-    if size * rounds > sites:
-        raise PrivacyError(
-            f"at most {sites // size} rounds in which everyone joins once",
-            f"{rounds}",
-            "lower rounds",
-        )
-    order = rng.numpy("schedule").permutation(sites)
-    return [order[r * size : (r + 1) * size] for r in range(rounds)]
+def scheduled(sites: int, size: int, round: int, *, rng: Streams) -> np.ndarray:
+    """The sites of a round by a public schedule: ``size`` a round, all once before any again.
+
+    Each pass has its own order; what is left of a pass when no full cohort remains is skipped,
+    so that no site is called twice in a round.
+    """
+    each = sites // size
+    order = _order(rng, sites, round // each)
+    start = round % each * size
+    return order[start : start + size]
+
+
+@lru_cache(maxsize=2)
+def _order(rng: Streams, sites: int, turn: int) -> np.ndarray:
+    return rng.numpy("schedule", turn).permutation(sites)

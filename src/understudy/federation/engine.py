@@ -16,7 +16,7 @@ import numpy as np
 from understudy.errors import ReleaseError
 from understudy.federation.aggregate import aggregate
 from understudy.federation.checkpoint import Checkpoint, Saved
-from understudy.federation.cohort import draw_cohort
+from understudy.federation.cohort import draw_cohort, scheduled
 from understudy.federation.recipe import Recipe, State, Task
 from understudy.privacy.clip import Sealed
 from understudy.privacy.ledger import Ledger, receipts_in
@@ -69,7 +69,7 @@ class Engine:
 
     def _round(self, state: State, round: int) -> State:
         plan = self.recipe.plan
-        cohort = draw_cohort(plan.sites, plan.at(round).rate, source=self.source)
+        cohort = self._cohort(round)
         if self.checkpoint:
             self.checkpoint.begin(round, cohort)
         task = self.recipe.task(state, round)
@@ -78,6 +78,12 @@ class Engine:
         replies = self.runtime.exchange(task, round, cohort)
         total = aggregate(plan, replies, round, source=self.source)
         return self.recipe.step(state, total, rng=self.streams.child("step", round))
+
+    def _cohort(self, round: int) -> np.ndarray:
+        phase = self.recipe.plan.at(round)
+        if phase.size is not None:
+            return scheduled(phase.sites, phase.size, round - phase.first, rng=self.streams)
+        return draw_cohort(phase.sites, phase.rate, source=self.source)
 
     @property
     def _source_name(self) -> str:

@@ -26,8 +26,8 @@ A complete toy, which learns the mean of the encoded columns from site-level upd
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -41,7 +41,7 @@ from understudy.privacy.plan import Part, PrivacyPlan, Trust, default_delta, sol
 from understudy.rng import Streams
 from understudy.study import Study
 
-__all__ = ["Recipe", "RecipeInfo", "State", "Task", "Update", "make_plan"]
+__all__ = ["Recipe", "RecipeInfo", "State", "Task", "Update", "make_plan", "make_pure_plan"]
 
 State = dict[str, Tensor]
 Update = Mapping[str, "Tensor | Bounded"]
@@ -132,6 +132,12 @@ def make_plan(
     unit, trust = _unit_and_trust(study, info)
     privacy = study.privacy
     bound = terms["bound"] if privacy.clip is None else privacy.clip
+    if privacy.epsilon_per_update is not None:
+        raise StudyError(
+            f"privacy.epsilon or privacy.noise for {info.name}",
+            "privacy.epsilon_per_update",
+            "only recipes that select coordinates have an ε per update",
+        )
     if trust != "none" and privacy.epsilon is None and privacy.noise is None:
         raise StudyError(
             "privacy.epsilon or privacy.noise", "neither", "add epsilon = 1.0 under [privacy], say"
@@ -153,6 +159,49 @@ def make_plan(
         )
         for name, shape in shapes.items()
     )
+    plan = _frame(study, info, unit, trust, parts, **terms)
+    wants_epsilon = trust != "none" and privacy.epsilon is not None
+    return solve(plan, float(privacy.epsilon or 0)) if wants_epsilon else plan
+
+
+def make_pure_plan(
+    study: Study, info: RecipeInfo, parts: Callable[[float], tuple[Part, ...]], **terms: Any
+) -> PrivacyPlan:
+    """The plan of a recipe whose sites send choices: ``parts`` for an ε per update.
+
+    The study gives that ε, or the ε of a site's whole life, which its updates share equally.
+    ``terms`` as for `make_plan`.
+    """
+    unit, trust = _unit_and_trust(study, info)
+    privacy = study.privacy
+    unused = [n for n in ("noise", "clip", "delta") if getattr(privacy, n) is not None]
+    if unused:
+        raise StudyError(
+            f"no privacy.{unused[0]} for {info.name}: it selects, and neither clips nor noises",
+            "one",
+            "leave it out; set privacy.epsilon or privacy.epsilon_per_update",
+        )
+    frame = _frame(study, info, unit, "none", (), **terms)
+    if trust != "none" and privacy.epsilon is None and privacy.epsilon_per_update is None:
+        raise StudyError(
+            "privacy.epsilon (of a site's whole life) or privacy.epsilon_per_update",
+            "neither",
+            f"add epsilon = 8.0 under [privacy]; a site makes {frame.participations} update(s)",
+        )
+    share = (privacy.epsilon or 0.0) / frame.participations
+    epsilon = privacy.epsilon_per_update or share
+    return replace(frame, trust=trust, parts=parts(epsilon))
+
+
+def _frame(
+    study: Study,
+    info: RecipeInfo,
+    unit: Unit,
+    trust: Trust,
+    parts: tuple[Part, ...],
+    **terms: Any,
+) -> PrivacyPlan:
+    """A plan with the study's rounds, sites and cohorts."""
     units = study.n_sites if unit == "site" else study.schema.records
     plan = PrivacyPlan(
         unit=unit,
@@ -161,14 +210,21 @@ def make_plan(
         rounds=terms.get("rounds") or study.rounds or info.rounds,
         sites=terms.get("sites") or study.n_sites,
         units=units,
-        delta=privacy.delta or default_delta(units),
+        delta=study.privacy.delta or default_delta(units),
         rate=study.cohort.rate,
         joins=study.cohort.joins,
         before=terms.get("before"),
         notes=terms.get("notes", ()),
+        size=study.cohort.size,
     )
-    wants_epsilon = trust != "none" and privacy.epsilon is not None
-    return solve(plan, float(privacy.epsilon or 0)) if wants_epsilon else plan
+    if plan.size and plan.joins is not None and plan.joins < plan.calls:
+        raise StudyError(
+            f"at least {plan.calls} update(s) of a site: {plan.rounds} rounds call {plan.size} of "
+            f"{plan.sites} sites each",
+            f"cohort.joins = {plan.joins}",
+            f"raise it, or set study.rounds = {plan.joins * (plan.sites // plan.size)} or fewer",
+        )
+    return plan
 
 
 def _unit_and_trust(study: Study, info: RecipeInfo) -> tuple[Unit, Trust]:
@@ -180,7 +236,8 @@ def _unit_and_trust(study: Study, info: RecipeInfo) -> tuple[Unit, Trust]:
             study.schema.kind,
             "choose another recipe: understudy recipes",
         )
-    if trust == "none" and (study.privacy.epsilon is not None or study.privacy.noise):
+    asked = study.privacy.epsilon or study.privacy.noise or study.privacy.epsilon_per_update
+    if trust == "none" and asked:
         raise PrivacyError(
             'a trust other than "none" where an ε or noise is asked for',
             f'{info.name}, whose trust is "none": it adds no noise',

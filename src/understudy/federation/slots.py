@@ -16,6 +16,8 @@ from understudy.errors import PrivacyError
 from understudy.privacy.clip import Bounded, Kind, Receipt, Sealed, clip, clipped_sum
 from understudy.privacy.gaussian import add_noise
 from understudy.privacy.plan import Part, PrivacyPlan
+from understudy.privacy.respond import Response, respond
+from understudy.privacy.select import Selection, choose
 from understudy.rng import NoiseSource
 
 __all__ = ["Private", "seal"]
@@ -159,6 +161,10 @@ def seal(
                 )
             values[spec.name] = value
             continue
+        if spec.rule is not None and plan.trust != "none":
+            values[spec.name], receipt = _choice(spec, value, private.round, source)
+            receipts.append(receipt)
+            continue
         bounded = _bounded(spec, value, plan)
         values[spec.name] = bounded.value
         if spec.slot == "client" and plan.trust != "none":
@@ -169,6 +175,23 @@ def seal(
             receipts.append(receipt)
     plan.admits(receipts)  # nothing leaves with less noise than was promised
     return Sealed(_kind(plan), private.round, values, tuple(receipts))
+
+
+def _choice(
+    spec: Part, value: Tensor | Bounded, round: int, source: NoiseSource
+) -> tuple[Tensor, Receipt]:
+    """Coordinates or an answer instead of the update itself.
+
+    An update that is not finite counts as zero: to refuse it would say something about its site.
+    """
+    if not isinstance(value, Tensor):
+        raise PrivacyError("a raw update", "a Bounded value", "fix the recipe")
+    if isinstance(spec.rule, Response):
+        return respond(value, spec.rule, part=spec.name, round=round, source=source)
+    assert isinstance(spec.rule, Selection)
+    finite = torch.isfinite(value).all(dim=1, keepdim=True)
+    update = torch.where(finite, value, torch.zeros_like(value))
+    return choose(update, spec.rule, part=spec.name, round=round, source=source)
 
 
 def _check_steps(spec: Part, private: Private) -> None:

@@ -3,7 +3,9 @@
 Events are ours, frozen and JSON-able; dp_accounting does the arithmetic. Its known
 traps are kept out: Gaussians that act on the same sample are merged exactly before they
 are handed over, replace-one is expressed as doubled sensitivity instead of a relation on
-which its two accountants disagree, and an event that is not understood is refused.
+which its two accountants disagree, and an event that is not understood is refused. Pure ε
+(selection, response) never reaches it: its accountants disagree about how often such an event
+counts, so pure ε is added up here, count by count.
 """
 
 from __future__ import annotations
@@ -19,7 +21,15 @@ from typing import Any, Literal
 from understudy.errors import PrivacyError
 from understudy.privacy.gaussian import analytic_noise
 
-__all__ = ["Cost", "Event", "cost", "fixed_size_cost", "rdp_epsilon", "solve_noise"]
+__all__ = [
+    "Cost",
+    "Event",
+    "cost",
+    "fixed_size_cost",
+    "pure_epsilon",
+    "rdp_epsilon",
+    "solve_noise",
+]
 
 _NOISE_RANGE = (1e-3, 1e5)
 
@@ -28,15 +38,17 @@ Parts = tuple[tuple[float, float, int], ...]  # (multiplier, Poisson rate, count
 
 @dataclass(frozen=True)
 class Event:
-    """``count`` rounds, in each of which Gaussian mechanisms act on one sample.
+    """``count`` rounds, in each of which mechanisms act on one sample.
 
-    ``noise`` holds the multiplier of each part under the claim's relation; ``rate`` is the
-    Poisson rate, or None where the adversary knows who took part.
+    ``noise`` holds the multiplier of each Gaussian under the claim's relation; ``rate`` is the
+    Poisson rate, or None where the adversary knows who took part. ``epsilon`` is what the pure
+    mechanisms of one round cost together; an event has one kind or the other.
     """
 
     noise: tuple[float, ...]
     rate: float | None
     count: int
+    epsilon: float = 0.0
 
     @property
     def merged(self) -> float:
@@ -60,9 +72,10 @@ class Cost:
 
 def _simplify(events: Sequence[Event]) -> Parts:
     """(z, rate, count) triples, with everything that is not sampled merged into one Gaussian."""
-    plain = sum(e.count / e.merged**2 for e in events if e.rate is None or e.rate == 1)
+    noised = [event for event in events if event.noise]
+    plain = sum(e.count / e.merged**2 for e in noised if e.rate is None or e.rate == 1)
     sampled = [
-        (e.merged, float(e.rate), e.count) for e in events if e.rate is not None and e.rate < 1
+        (e.merged, float(e.rate), e.count) for e in noised if e.rate is not None and e.rate < 1
     ]
     return (
         *((z, q, n) for z, q, n in sampled if q > 0),
@@ -132,10 +145,25 @@ def _check_event(event: Event) -> None:
             f"rate {event.rate}, count {event.count}",
             "correct the plan",
         )
+    pure = event.epsilon > 0 and not event.noise and event.rate is None
+    if not pure and not (event.epsilon == 0 and event.noise):
+        raise PrivacyError(
+            "events of Gaussian noise, or of pure ε without sampling",
+            f"{len(event.noise)} noise multiplier(s), ε {event.epsilon}, rate {event.rate}",
+            "correct the plan",
+        )
+
+
+def pure_epsilon(events: Sequence[Event]) -> float:
+    """ε of the pure mechanisms: the sum over all rounds."""
+    return math.fsum(event.epsilon * event.count for event in events)
 
 
 def cost(events: Sequence[Event], delta: float) -> Cost:
-    """ε of all events together at δ. An event with no noise, or next to none, costs infinity."""
+    """ε of all events together at δ. An event with no noise, or next to none, costs infinity.
+
+    Pure ε is added to that of the Gaussians; where there are none, δ is 0.
+    """
     _check_delta(delta)
     for event in events:
         _check_event(event)
@@ -145,14 +173,15 @@ def cost(events: Sequence[Event], delta: float) -> Cost:
         parts = _simplify(events)
         price = (_pld(parts, delta), _rdp(parts, delta)) if parts else (0.0, 0.0)
     except (OverflowError, ZeroDivisionError):  # ε is beyond what the accountants can count to
-        price = (math.inf, math.inf)
-    return Cost(*price, delta)
+        return Cost(math.inf, math.inf, delta)
+    pure = pure_epsilon(events)
+    return Cost(price[0] + pure, price[1] + pure, delta if parts or not pure else 0.0)
 
 
 def rdp_epsilon(events: Sequence[Event], delta: float) -> float:
     """ε by RDP alone: an upper bound, computed in a tenth of a second."""
     parts = _simplify(events)
-    return _rdp(parts, delta) if parts else 0.0
+    return (_rdp(parts, delta) if parts else 0.0) + pure_epsilon(events)
 
 
 def fixed_size_cost(noise: float, members: int, population: int, rounds: int, delta: float) -> Cost:

@@ -26,6 +26,9 @@ EXCLUDED = (
 EMPTY_SITE = "its rows or none"
 _IN_PROCESS = "all sites ran in one process: whoever ran it held all rows"
 _FLOAT = "noise is floating-point Gaussian: attacks on low-order bits are not covered"
+_PURE = (
+    "chances are computed in double precision from 52 random bits: exact but for about one in 10^12"
+)
 _SIMULATION = "simulation: the noise can be repeated by whoever knows the seed; not for real data"
 
 
@@ -72,9 +75,18 @@ class Claim:
             " With an ε this large the guarantee is nominal." if (self.epsilon or 0) > 20 else ""
         )
         return (
-            f"Against {self.adversary}, {self._secret} ({self.relation}) "
-            f"is protected with ε = {round_up(self.epsilon or 0)} at δ = {self.delta:.2g}.{verdict}"
+            f"Against {self.adversary}, {self._secret} ({self.relation}) is protected with "
+            f"ε = {round_up(self.epsilon or 0)} at δ = {self.delta:.2g}{self._lifetime}.{verdict}"
         )
+
+    @property
+    def _lifetime(self) -> str:
+        """What a pure claim adds up: the updates of the most exposed site."""
+        if not self.events or any(event.noise for event in self.events):
+            return ""
+        updates = max(event.count for event in self.events)
+        each = round_up((self.epsilon or 0) / updates)
+        return f", over a lifetime of {updates} update(s) of ε = {each} each"
 
     @property
     def _secret(self) -> str:
@@ -102,6 +114,11 @@ def _amplification(plan: PrivacyPlan, amplified: bool) -> str:
             f"every step takes each record by a secret coin flip, rate {max(rates):g}, over at "
             f"most {plan.participations} round(s) of a site; only its site knows the batches"
         )
+    if plan.size is not None:
+        return (
+            f"a public schedule calls {plan.size} site(s) to each of {plan.rounds} rounds; a site "
+            f"makes at most {plan.participations} update(s), and refuses more; no amplification"
+        )
     if plan.rate is None and plan.participations == plan.rounds:
         return f"every site joins every round ({plan.rounds}); no amplification"
     if amplified and plan.rate is not None:
@@ -120,7 +137,8 @@ def _claim(
     if not math.isfinite(price.epsilon):
         return _nothing(plan, source, adversary, "the noise is too small to promise anything")
     caveats = (
-        (_IN_PROCESS, _FLOAT)
+        (_IN_PROCESS,)
+        + _precision(events)
         + ((_SIMULATION,) if source == "simulation" else ())
         + _unit_caveat(plan)
         + plan.notes
@@ -132,13 +150,19 @@ def _claim(
         trust=trust,
         sampling=_sampling(plan, terms.get("amplified", True)),
         events=events,
-        delta=plan.delta,
+        delta=price.delta,
         epsilon=price.epsilon,
         epsilon_rdp=price.epsilon_rdp,
         noise_source=source,
         excluded=EXCLUDED,
         caveats=caveats,
     )
+
+
+def _precision(events: tuple[Event, ...]) -> tuple[str, ...]:
+    """What each kind of mechanism leaves open."""
+    gaussian, pure = any(e.noise for e in events), any(e.epsilon for e in events)
+    return ((_FLOAT,) if gaussian else ()) + ((_PURE,) if pure else ())
 
 
 def _unit_caveat(plan: PrivacyPlan) -> tuple[str, ...]:
@@ -200,6 +224,9 @@ def _local(plan: PrivacyPlan, source: str) -> tuple[Claim, ...]:
     who = "the server, the other sites and the public"
     single = dict(factor=1.0, amplified=False)
     double = dict(factor=2.0, amplified=False)
+    if all(phase.update_epsilon for phase in plan.phases):  # any two updates alike, and no update
+        trust = "nobody is trusted: a site sends only randomised choices"
+        return (_claim(plan, source, who, "replace one", trust, **single),)
     if plan.unit == "site":
         return (
             _claim(plan, source, who, "replace one", trust, **double),
@@ -223,9 +250,10 @@ def projection(plan: PrivacyPlan, population: int) -> dict[str, float]:
     few sites for that, all of them and less noise. Local: each site's noise is σ_G·√(q′N′), over
     the rounds it may join, at doubled sensitivity. δ as default for N′.
     """
-    if plan.trust == "none" or population < 2 or plan.before or plan.unit != "site":
+    pure = any(part.rule for part in plan.parts)
+    if plan.trust == "none" or population < 2 or plan.before or plan.unit != "site" or pure:
         raise PrivacyError(
-            "a private plan of one phase that protects sites, and a population of 2 or more",
+            "a private plan of one phase that noises sites' updates, and a population of 2 or more",
             f"trust {plan.trust}, unit {plan.unit}, {len(plan.phases)} phase(s), {population}",
             "project a study that adds noise to whole sites' updates, without a warm start",
         )

@@ -57,6 +57,7 @@ class Receipt:
     bound: float
     std: float
     source: str
+    epsilon: float = 0.0  # of a mechanism that is pure: a selection or a response
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,9 @@ class Ledger:
         """The events of every run reserved so far."""
         bodies = [e["body"] for e in self.entries if e["kind"] == "reserve"]
         return [
-            Event(tuple(e["noise"]), e["rate"], e["count"]) for b in bodies for e in b["events"]
+            Event(tuple(e["noise"]), e["rate"], e["count"], e.get("epsilon", 0.0))
+            for b in bodies
+            for e in b["events"]
         ]
 
     def check(

@@ -17,10 +17,14 @@ from typing import Any, Literal, get_args
 from understudy.errors import BudgetError, PrivacyError
 from understudy.privacy.account import Event, cost, solve_noise
 from understudy.privacy.clip import Receipt, Slot, Unit
+from understudy.privacy.respond import Response
+from understudy.privacy.select import Selection
 
-__all__ = ["Part", "PrivacyPlan", "Trust", "default_delta", "solve"]
+__all__ = ["Part", "PrivacyPlan", "Rule", "Trust", "default_delta", "solve"]
 
 Trust = Literal["central", "local", "distributed", "none"]
+Rule = Selection | Response
+_RULES: dict[str, type[Selection] | type[Response]] = {"select": Selection, "respond": Response}
 
 
 def default_delta(units: int) -> float:
@@ -30,26 +34,51 @@ def default_delta(units: int) -> float:
 
 @dataclass(frozen=True)
 class Part:
-    """One named part of an update: its shape at one site, its slot, bound and noise.
+    """One named part of an update: its shape at one site, its slot, and its mechanism.
 
     ``bound`` is the L2 norm of one unit's contribution, ``noise`` the multiplier z, so that
     the noise has standard deviation z·bound on the sum. ``blocks`` > 1 clips that many
     blocks of the first axis to bound/√blocks each; ``rows`` is how many rows one unit may add
     to a sum. ``combine``: the server forms the mean over the planned cohort, or the sum.
     ``rate`` is that of batches of records, each drawn by its own secret coin flip at its site
-    (None: all records); ``steps`` are the noisy steps per round of the step slot.
+    (None: all records); ``steps`` are the noisy steps per round of the step slot. With a
+    ``rule`` the part is not noised: its site sends coordinates or an answer under pure ε.
     """
 
     name: str
     shape: tuple[int, ...]
     slot: Slot
-    bound: float
-    noise: float
+    bound: float = 0.0
+    noise: float = 0.0
     blocks: int = 1
     rows: int = 1
     combine: Literal["mean", "sum"] = "mean"
     steps: int = 1
     rate: float | None = None
+    rule: Rule | None = None
+
+    @property
+    def mechanism(self) -> str:
+        """What the receipts of this part are called."""
+        return next((n for n, kind in _RULES.items() if isinstance(self.rule, kind)), "gaussian")
+
+    @property
+    def bytes(self) -> int:
+        """What one site sends of this part, in bytes."""
+        return self.rule.bytes if self.rule else 4 * math.prod(self.shape)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able form."""
+        rule = {"mechanism": self.mechanism, **self.rule.__dict__} if self.rule else None
+        return {**self.__dict__, "shape": list(self.shape), "rule": rule}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Part:
+        """Inverse of `to_dict`."""
+        rule = data.get("rule")
+        if rule is not None:
+            rule = _RULES[rule["mechanism"]](**{k: v for k, v in rule.items() if k != "mechanism"})
+        return cls(**{**data, "shape": tuple(data["shape"]), "rule": rule})
 
 
 @dataclass(frozen=True)
@@ -57,7 +86,9 @@ class PrivacyPlan:
     """Slots, sampling and length of one run; see the module's paragraph.
 
     ``rate`` is the chance with which each site joins each round, by secret coin flips
-    (None: everyone, every round). ``joins`` is the most rounds one site may join.
+    (None: everyone, every round). With ``size``, a public schedule calls that many sites a
+    round, everyone once before anyone again; it earns no amplification and serves local trust.
+    ``joins`` is the most rounds one site may join.
     ``units`` is the declared, public number of protected units. ``rounds``, ``parts``, ``rate``
     and ``joins`` are this phase's own; `at` finds the phase of a round, counted over the run.
     ``unproven`` says which claim a reader might expect and why it is not made; ``notes`` are
@@ -76,6 +107,7 @@ class PrivacyPlan:
     before: PrivacyPlan | None = None
     unproven: str = ""
     notes: tuple[str, ...] = ()
+    size: int | None = None
 
     def __post_init__(self) -> None:
         _check_counts(self)
@@ -117,12 +149,23 @@ class PrivacyPlan:
     @property
     def cohort(self) -> float:
         """The planned cohort qN, the public divisor of noised sums."""
-        return self.sites * (1.0 if self.rate is None else self.rate)
+        return self.size or self.sites * (1.0 if self.rate is None else self.rate)
+
+    @property
+    def calls(self) -> int:
+        """The most rounds that any one site is called to."""
+        return -(-self.rounds // (self.sites // self.size)) if self.size else self.rounds
 
     @property
     def participations(self) -> int:
         """The most rounds that any one site's data can take part in."""
-        return min(self.rounds, self.joins or self.rounds)
+        return min(self.calls, self.joins or self.calls)
+
+    @property
+    def update_epsilon(self) -> float | None:
+        """What one update of one site costs, where every mechanism of this phase is pure."""
+        rules = [part.rule for part in self.parts]
+        return math.fsum(rule.epsilon for rule in rules if rule) if all(rules) else None
 
     def part(self, name: str) -> Part:
         """The part of that name; an update may hold no other."""
@@ -141,7 +184,15 @@ class PrivacyPlan:
         """What is charged for one round, before any noise is drawn."""
         return tuple(
             Receipt(
-                round, p.name, p.slot, "gaussian", self.unit, p.bound, p.noise * p.bound, source
+                round,
+                p.name,
+                p.slot,
+                p.mechanism,
+                self.unit,
+                p.bound,
+                p.noise * p.bound,
+                source,
+                p.rule.epsilon if p.rule else 0.0,
             )
             for p in self.at(round).parts
             for _ in range(p.steps)
@@ -155,9 +206,13 @@ class PrivacyPlan:
         """
         earlier = self.before.promise(factor=factor, amplified=amplified) if self.before else ()
         rounds = self.rounds if amplified and self.rate else self.participations
-        whole = tuple(p.noise / factor for p in self.parts if p.slot != "step" and not p.rate)
+        noised = [p for p in self.parts if not p.rule]
+        whole = tuple(p.noise / factor for p in noised if p.slot != "step" and not p.rate)
         events = [Event(whole, self.rate if amplified else None, rounds)] if whole else []
-        for p in self.parts:  # a batch is its site's secret, so every adversary is in the dark
+        for p in self.parts:  # a pure mechanism protects any two updates alike: no factor
+            if p.rule:
+                events.append(Event((), None, self.participations, p.rule.epsilon))
+        for p in noised:  # a batch is its site's secret, so every adversary is in the dark
             if p.slot == "step" or p.rate:
                 events.append(Event((p.noise / factor,), p.rate, self.participations * p.steps))
         return (*earlier, *events)
@@ -198,7 +253,7 @@ class PrivacyPlan:
         """JSON-able form, kept in the release so that anyone can recompute the claim."""
         return {
             **self.__dict__,
-            "parts": [{**p.__dict__, "shape": list(p.shape)} for p in self.parts],
+            "parts": [part.to_dict() for part in self.parts],
             "before": self.before.to_dict() if self.before else None,
             "notes": list(self.notes),
         }
@@ -206,7 +261,7 @@ class PrivacyPlan:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> PrivacyPlan:
         """Inverse of `to_dict`; unknown or missing fields are refused."""
-        parts = tuple(Part(**{**p, "shape": tuple(p["shape"])}) for p in data["parts"])
+        parts = tuple(Part.from_dict(part) for part in data["parts"])
         before = cls.from_dict(data["before"]) if data["before"] else None
         return cls(**{**data, "parts": parts, "before": before, "notes": tuple(data["notes"])})
 
@@ -269,8 +324,26 @@ def _check_counts(plan: PrivacyPlan) -> None:
             "a cohort rate",
             "leave cohort.rate out: all rows of a site share its coin, so it hides no single row",
         )
+    _check_size(plan)
     if plan.trust not in get_args(Trust) or plan.unit not in get_args(Unit):
         raise PrivacyError("a known unit and trust", f"{plan.unit}, {plan.trust}", "see `recipes`")
+
+
+def _check_size(plan: PrivacyPlan) -> None:
+    """A schedule that everybody knows hides nobody."""
+    if plan.size is None:
+        return
+    if plan.trust not in ("local", "none") or plan.rate is not None:
+        raise PrivacyError(
+            "cohorts drawn by coin flips (cohort.rate)",
+            "a fixed cohort size",
+            "set cohort.rate = size/sites: a fixed size gets no amplification, and would cost "
+            "about twelve times the ε that papers quote for it; it serves local trust only",
+        )
+    if not 1 <= plan.size <= plan.sites:
+        raise PrivacyError(
+            f"a cohort of 1 to {plan.sites} sites", f"{plan.size}", "correct cohort.size"
+        )
 
 
 def _check_phases(plan: PrivacyPlan) -> None:
@@ -319,6 +392,9 @@ def _check_part(part: Part, plan: PrivacyPlan) -> None:
     if part.slot not in _SLOTS_OF[trust]:
         slots_here = " or ".join(_SLOTS_OF[trust])
         raise PrivacyError(f"slot {slots_here} for {trust} trust", part.slot, "fix the plan")
+    if part.rule is not None:
+        _check_rule(part, plan)
+        return
     if not (part.noise > 0 and math.isfinite(part.noise)):
         raise PrivacyError(
             "a positive noise multiplier",
@@ -335,6 +411,18 @@ def _check_part(part: Part, plan: PrivacyPlan) -> None:
         )
 
 
+def _check_rule(part: Part, plan: PrivacyPlan) -> None:
+    """A pure mechanism acts once, on a whole site's update, at the site."""
+    plain = replace(part, bound=0.0, noise=0.0, blocks=1, rows=1, steps=1, rate=None)
+    shape = (part.rule.size,) if isinstance(part.rule, Selection) else ()
+    if part != plain or part.slot != "client" or plan.unit != "site" or part.shape != shape:
+        raise PrivacyError(
+            f"part {part.name!r} of shape {shape}, of a whole site, in the client slot",
+            f"shape {part.shape}, unit {plan.unit}, slot {part.slot}, or a bound, noise or rate",
+            "fix the recipe's plan",
+        )
+
+
 def _whole(round: Any) -> int:
     """A round of a receipt; what is none belongs to the last phase, which refuses it."""
     return round if type(round) is int else 2**31
@@ -342,10 +430,10 @@ def _whole(round: Any) -> int:
 
 def _check_receipt(receipt: Receipt, part: Part, plan: PrivacyPlan) -> None:
     try:
-        enough = receipt.std >= part.noise * receipt.bound * (1 - 1e-9)
         within = type(receipt.round) is int and plan.first <= receipt.round < plan.length
-        same = (receipt.slot, receipt.unit, receipt.mechanism) == (part.slot, plan.unit, "gaussian")
-        fits = enough and within and same and 0 < receipt.bound <= part.bound
+        kind = (part.slot, plan.unit, part.mechanism)
+        same = (receipt.slot, receipt.unit, receipt.mechanism) == kind
+        fits = within and same and (_pure if part.rule else _noised)(receipt, part)
     except TypeError:  # a field that is no number
         fits = False
     if not fits or receipt.source not in ("os", "simulation"):
@@ -354,6 +442,16 @@ def _check_receipt(receipt: Receipt, part: Part, plan: PrivacyPlan) -> None:
             "less noise, another slot or unit, or a round beyond the plan",
             "do not release this run; the plan and the mechanism disagree",
         )
+
+
+def _noised(receipt: Receipt, part: Part) -> bool:
+    enough = receipt.std >= part.noise * receipt.bound * (1 - 1e-9)
+    return enough and 0 < receipt.bound <= part.bound and receipt.epsilon == 0
+
+
+def _pure(receipt: Receipt, part: Part) -> bool:
+    assert part.rule is not None
+    return receipt.bound == receipt.std == 0 and 0 < receipt.epsilon <= part.rule.epsilon
 
 
 def slots(parts: Sequence[Part]) -> frozenset[Slot]:

@@ -1,0 +1,296 @@
+"""Choosing coordinates of an update under pure local privacy: PS, EM-MDS and SubMDS.
+
+A site does not send its update Δ ∈ R^d but a sign and h coordinates (jiang-thesis, ch. 3 and 5).
+The sign is a fair coin; the *top set* holds the k coordinates in which Δ is largest (sign +1) or
+smallest (sign −1); the output J holds h coordinates, ν of them from the top set. J is drawn by
+the exponential mechanism with the utility 1[ν ≥ threshold]::
+
+    P(ν = τ) ∝ ω_τ · e^(ε·1[τ ≥ threshold]),   ω_τ = C(k, τ)·C(d−k, h−τ),   τ = 0 … h
+
+and uniformly given ν. With h = 1 this is perturbed sampling (PS). SubMDS does the same within a
+random subset of d̃ coordinates that was drawn without looking at Δ.
+
+Guarantee: for any two updates, the probability of any message (sign, J) differs by a factor of
+at most e^ε. The normaliser does not depend on data, so the exponent is ε and not ε/2. It breaks
+if k, h or the threshold depend on data, if ties change the size of the top set, or if J comes out
+in an order that tells the two groups apart: sizes are public fields of `Selection`, ties are
+broken by lot, and J is shuffled.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.errors import PrivacyError
+from understudy.privacy.clip import Receipt
+from understudy.rng import NoiseSource
+
+__all__ = ["Law", "Selection", "choose", "law", "optimal_output", "spread"]
+
+_MOST = 2**31 - 1  # coordinates travel as 32-bit integers
+
+
+@dataclass(frozen=True)
+class Law:
+    """The distribution of ν, the number of chosen coordinates that are from the top set."""
+
+    threshold: int
+    probability: tuple[float, ...]  # of ν = 0 … h
+
+    @property
+    def share(self) -> float:
+        """E[ν]/h: the expected share of the output that is from the top set."""
+        h = len(self.probability) - 1
+        return sum(tau * p for tau, p in enumerate(self.probability)) / h
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Choose ``output`` of ``size`` coordinates, preferably among the ``top`` largest, at ε.
+
+    ``subset`` < ``size`` first draws that many coordinates at random (SubMDS).
+    """
+
+    size: int
+    top: int
+    output: int
+    epsilon: float
+    subset: int | None = None
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        pool = self.pool
+        if not 1 <= pool <= self.size <= _MOST:
+            raise PrivacyError(
+                f"a subset of 1 to {self.size} coordinates", f"{pool}", "set a share in (0, 1]"
+            )
+        if not 1 <= self.top < pool:
+            raise PrivacyError(
+                f"a top set of 1 to {pool - 1} of {pool} coordinates",
+                f"{self.top}",
+                "lower the top share (recipe.top), or raise recipe.subset",
+            )
+        if not 1 <= self.output <= min(self.top, pool - self.top):
+            raise PrivacyError(
+                f"an output of 1 to {min(self.top, pool - self.top)} coordinates "
+                f"(top set {self.top} of {pool})",
+                f"{self.output}",
+                "set recipe.outputs to fewer, or 0 to have it chosen",
+            )
+
+    @property
+    def pool(self) -> int:
+        """How many coordinates are to choose from."""
+        return self.size if self.subset is None else self.subset
+
+    @property
+    def law(self) -> Law:
+        """How many of the output are from the top set."""
+        return law(self.pool, self.top, self.output, self.epsilon)
+
+    @property
+    def bytes(self) -> int:
+        """Of a message: one 32-bit integer for the sign, and one per coordinate."""
+        return 4 * (1 + self.output)
+
+    def probability(self, hits: int) -> float:
+        """Of one output set that holds ``hits`` coordinates of the top set."""
+        ways = math.comb(self.top, hits) * math.comb(self.pool - self.top, self.output - hits)
+        return self.law.probability[hits] / ways
+
+
+def check_epsilon(epsilon: float) -> None:
+    """Refuse an ε at which nothing is promised, or nothing can be learnt."""
+    if not (epsilon > 0 and math.isfinite(epsilon)):
+        raise PrivacyError(
+            "ε of one update above 0 and finite", f"{epsilon}", "set privacy.epsilon_per_update"
+        )
+
+
+def _log_ways(d: int, k: int, h: int) -> np.ndarray:
+    """log ω_τ up to a constant, from the ratios of neighbours: exact for any d."""
+    tau = np.arange(h, dtype=np.float64)
+    ratio = (k - tau) * (h - tau) / ((tau + 1) * (d - k - h + tau + 1))
+    return np.concatenate([[0.0], np.cumsum(np.log(ratio))])
+
+
+@lru_cache(maxsize=4096)
+def law(d: int, k: int, h: int, epsilon: float) -> Law:
+    """The distribution of ν at the threshold that makes E[ν] largest (thesis eq. 3.11–3.13)."""
+    ways = _log_ways(d, k, h)
+    tau = np.arange(h + 1)
+    with np.errstate(divide="ignore"):
+        scored = ways + np.log(tau)
+    below, above = np.logaddexp.accumulate(ways), _suffix(ways)
+    hits_below, hits_above = np.logaddexp.accumulate(scored), _suffix(scored)
+    total = np.logaddexp(below[:-1], above[1:] + epsilon)  # for thresholds 1 … h
+    expected = np.logaddexp(hits_below[:-1], hits_above[1:] + epsilon) - total
+    best = int(np.argmax(expected))
+    logs = ways + epsilon * (tau > best) - total[best]
+    return Law(best + 1, tuple(np.exp(logs).tolist()))
+
+
+def _suffix(logs: np.ndarray) -> np.ndarray:
+    return np.logaddexp.accumulate(logs[::-1])[::-1]
+
+
+@lru_cache(maxsize=4096)
+def optimal_output(d: int, k: int, epsilon: float, share: float) -> int:
+    """The largest h whose expected top share exceeds ``share`` (thesis eq. 5.6); 1 if none does.
+
+    The expected share falls in h but for ripples where the threshold steps, so the search goes
+    on to twice the last h that passed.
+    """
+    check_epsilon(epsilon)
+    if not k / d < share < 1:
+        raise PrivacyError(
+            f"a wanted top share between {k / d:.3g} (what chance alone gives) and 1",
+            f"{share}",
+            "set recipe.share, e.g. 0.8, or a smaller recipe.top",
+        )
+    most, best, h = min(k, d - k), 1, 1
+    while h <= min(most, 2 * best + 8):
+        if law(d, k, h, epsilon).share > share:
+            best = h
+        h += 1
+    return best
+
+
+def choose(
+    update: Tensor,
+    rule: Selection,
+    *,
+    part: str,
+    round: int,
+    source: NoiseSource,
+) -> tuple[Tensor, Receipt]:
+    """The messages ``[C, 1+h]`` of a stack of updates ``[C, d]``: a sign, then coordinates.
+
+    Guarantee: each row is ε-locally private for the site whose update it is.
+    """
+    if update.dim() != 2 or update.shape[1] != rule.size:
+        raise PrivacyError(
+            f"updates of {rule.size} numbers", f"shape {tuple(update.shape)}", "fix the recipe"
+        )
+    if not bool(torch.isfinite(update).all()):
+        raise PrivacyError(
+            "updates of finite numbers", "NaN or infinity", "lower the learning rate"
+        )
+    signs = torch.from_numpy(np.where(source.coins(len(update), 0.5), 1, -1))
+    pool = _subsets(len(update), rule, source)
+    values = update.detach() if pool is None else update.detach().gather(1, pool)
+    top = _top_set(values * signs[:, None].to(values.dtype), rule.top, source)
+    chosen = _draw(top, rule, source)
+    chosen = chosen if pool is None else pool.gather(1, chosen)
+    message = torch.cat((signs[:, None], chosen), dim=1).to(torch.int32)
+    receipt = Receipt(
+        round=round,
+        part=part,
+        slot="client",
+        mechanism="select",
+        unit="site",
+        bound=0.0,
+        std=0.0,
+        source="simulation" if source.is_simulation else "os",
+        epsilon=rule.epsilon,
+    )
+    return message, receipt
+
+
+def spread(messages: Tensor, size: int) -> Tensor:
+    """The sum of what messages ``[C, 1+h]`` stand for: their sign at their coordinates."""
+    signs = messages[:, :1].double().expand(-1, messages.shape[1] - 1)
+    total = torch.zeros(size, dtype=torch.float64)
+    return total.index_add_(0, messages[:, 1:].reshape(-1).long(), signs.reshape(-1))
+
+
+def fits(messages: Tensor, rule: Selection) -> Tensor:
+    """Which rows ``[C]`` are messages of this rule: a sign and h different coordinates."""
+    signs, chosen = messages[:, 0], messages[:, 1:].long().sort(dim=1).values
+    valid = (signs.abs() == 1) & (chosen >= 0).all(1) & (chosen < rule.size).all(1)
+    return valid & (chosen.diff(dim=1) > 0).all(1)
+
+
+def _subsets(clients: int, rule: Selection, source: NoiseSource) -> Tensor | None:
+    """For each client a random subset of coordinates ``[C, d̃]``, drawn without its data.
+
+    Clients share permutations, one after the other: each one's subset is uniform, and that
+    is all the guarantee needs, since it holds for every subset.
+    """
+    if rule.subset is None or rule.subset == rule.size:
+        return None
+    each = rule.size // rule.subset
+    rng = _generator(source)
+    orders = [rng.permutation(rule.size) for _ in range(-(-clients // each))]
+    blocks = [order[: each * rule.subset].reshape(each, rule.subset) for order in orders]
+    return torch.from_numpy(np.concatenate(blocks)[:clients])
+
+
+def _generator(source: NoiseSource) -> np.random.Generator:
+    """A fast generator for lots that need not be secret, seeded from the noise source."""
+    words = (source.uniform(8) * 2**52).astype(np.uint64)
+    return np.random.default_rng([int(word) for word in words])
+
+
+def _top_set(values: Tensor, k: int, source: NoiseSource) -> Tensor:
+    """The positions of the k largest values ``[C, k]``, ascending; ties by lot."""
+    found = values.topk(k, dim=1, sorted=False)
+    least = found.values.min(dim=1, keepdim=True).values
+    equal = values == least
+    torn = equal.sum(1) > (found.values == least).sum(1)  # a tie straddles the border
+    top = found.indices
+    if bool(torn.any()):
+        lots = torch.from_numpy(_generator(source).random((int(torn.sum()), values.shape[1])))
+        keys = torch.where(equal[torn], lots, torch.where(values[torn] > least[torn], 2.0, -1.0))
+        top[torn] = keys.topk(k, dim=1, sorted=False).indices
+    return top.sort(dim=1).values
+
+
+def _draw(top: Tensor, rule: Selection, source: NoiseSource) -> Tensor:
+    """h positions per client ``[C, h]``: ν of the top set, the rest of the others, shuffled."""
+    clients, h = len(top), rule.output
+    cumulative = np.cumsum(rule.law.probability)
+    hits = np.searchsorted(cumulative[:-1], source.uniform(clients), side="right")
+    within = top.gather(1, _distinct(clients, h, rule.top, source))
+    others = _outside(top, _distinct(clients, h, rule.pool - rule.top, source))
+    chosen = torch.where(torch.arange(h) < torch.from_numpy(hits)[:, None], within, others)
+    order = torch.from_numpy(source.uniform(clients * h).reshape(clients, h)).argsort(dim=1)
+    return chosen.gather(1, order)
+
+
+def _outside(top: Tensor, ranks: Tensor) -> Tensor:
+    """The positions that are not in the (ascending) top set, by their rank among those."""
+    gaps = top - torch.arange(top.shape[1])  # how many outsiders come before each member
+    return ranks + torch.searchsorted(gaps, ranks, right=True)
+
+
+def _distinct(clients: int, h: int, n: int, source: NoiseSource) -> Tensor:
+    """h different numbers below n per client, each ordered draw equally likely.
+
+    Repeats are drawn anew; that treats all numbers alike, so the result is uniform.
+    """
+    if 4 * h > n:
+        keys = source.uniform(clients * n).reshape(clients, n)
+        return torch.from_numpy(keys.argsort(axis=1)[:, :h].copy())
+    drawn = _below(clients * h, n, source).reshape(clients, h)
+    while len(again := _repeats(drawn)):
+        drawn[again[:, 0], again[:, 1]] = _below(len(again), n, source)
+    return torch.from_numpy(drawn)
+
+
+def _below(count: int, n: int, source: NoiseSource) -> np.ndarray:
+    return (source.uniform(count) * n).astype(np.int64)
+
+
+def _repeats(drawn: np.ndarray) -> np.ndarray:
+    """Where ``[clients, h]`` a number stands that stood further left already, as index pairs."""
+    order = drawn.argsort(axis=1, kind="stable")
+    ranked = np.take_along_axis(drawn, order, axis=1)
+    row, place = np.nonzero(ranked[:, 1:] == ranked[:, :-1])
+    return np.stack((row, order[row, place + 1]), axis=1)
