@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -48,63 +50,80 @@ def predict(
       understudy predict images-release --data test.npz -o predictions.parquet --json
     """
     with plain_errors(json):
-        _check_output(output, force)
+        _check_output(output, release, force)
         loaded = Release.load(release)
         kind = loaded.classifier.kind  # a generator is refused before any row is read
         with bar(f"predicting ({kind})", quiet or json) as tick:
             tick(0, 1, "reading rows")
             rows = read_rows(data, loaded.schema)
-            said, accuracy = _predict(loaded, rows, tick)
+            said, measured = _predict(loaded, rows, tick)
             write(Records(frame=said), output)
-        _report(output, said, accuracy, json)
+        _report(output, said, measured, json)
 
 
-def _check_output(output: Path, force: bool) -> None:
-    """Refuse, before any work, a place that cannot be written."""
+def _check_output(output: Path, release: Path, force: bool) -> None:
+    """Refuse, before any work, a place that cannot or must not be written."""
     if not output.name.lower().endswith(TABLES):
         raise OutputError("an output ending in .csv or .parquet", output.name, "rename the output")
     if output.exists() and not force:
         raise OutputError("a new file", f"{output.name} exists", "choose another, or --force")
     if not output.absolute().parent.is_dir():
         raise OutputError("an existing folder", f"none for {output.name}", "create it first")
+    if release.resolve() in output.resolve().parents:
+        raise OutputError(
+            "an output outside the release", "one in it", "choose another: it must stay as it is"
+        )
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How well the predictions meet the labels, and what the simplest guess would reach."""
+
+    accuracy: Score
+    commonest: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, marked as what they are."""
+        return {"mark": INTERNAL, **self.accuracy.to_dict(), "commonest": self.commonest}
 
 
 def _predict(
     release: Release, rows: Records, tick: Callable[[int, int, str], None]
-) -> tuple[pd.DataFrame, Score | None]:
-    """Predictions of all rows, a batch at a time, and how many of their labels they meet."""
-    said, truths, guesses = [], [], []
+) -> tuple[pd.DataFrame, Measured | None]:
+    """Predictions of all rows, a batch at a time, measured if the rows have labels."""
+    said, truth = [], []
     for start in range(0, max(len(rows), 1), BATCH):
         batch = rows.take(np.arange(start, min(start + BATCH, len(rows))))
         said.append(release.predict(batch))
-        truth = labels(release.schema, batch)
-        if truth is not None:
-            truths.append(truth)
-            guesses.append(said[-1].iloc[:, 1:].to_numpy().argmax(1))
+        truth.append(labels(release.schema, batch))
         tick(start + len(batch), len(rows), "rows")
     whole = pd.concat(said, ignore_index=True)
-    if not truths or not len(whole):
-        return whole, None
-    return whole, score_accuracy(np.concatenate(truths), np.concatenate(guesses))
+    known = [y for y in truth if y is not None]
+    return whole, _measure(np.concatenate(known), whole) if known and len(whole) else None
 
 
-def _report(output: Path, said: pd.DataFrame, accuracy: Score | None, json: bool) -> None:
+def _measure(truth: np.ndarray, said: pd.DataFrame) -> Measured:
+    guess = said.iloc[:, 1:].to_numpy().argmax(1)
+    commonest = float(np.bincount(truth).max() / len(truth))
+    return Measured(score_accuracy(truth, guess), commonest)
+
+
+def _report(output: Path, said: pd.DataFrame, found: Measured | None, json: bool) -> None:
     if json:
-        measured = None if accuracy is None else {"mark": INTERNAL, **accuracy.to_dict()}
-        done = {"ok": True, "rows": len(said), "output": str(output), "accuracy": measured}
+        accuracy = None if found is None else found.to_dict()
+        done = {"ok": True, "rows": len(said), "output": str(output), "accuracy": accuracy}
         print_json(done)
         return
     console = Console()
     console.print(f"[green]✓[/] {len(said):,} predictions in [bold]{output}[/]", soft_wrap=True)
-    if accuracy is None:
-        return
-    console.print(
-        f"  accuracy [bold]{accuracy.value:.3f}[/] ({accuracy.low:.3f} to {accuracy.high:.3f}, "
-        f"95 %) on these {accuracy.n:,} rows",
-        soft_wrap=True,
-    )
-    console.print(
-        "[dim]  Measured here, on your labels, without noise: internal, and no part of the "
-        "release.[/]",
-        soft_wrap=True,
-    )
+    if found is not None:
+        score = found.accuracy
+        console.print(
+            f"  accuracy [bold]{score.value:.3f}[/] ({score.low:.3f} to {score.high:.3f}, 95 %) "
+            f"on these {score.n:,} rows; always answering the commonest class: "
+            f"{found.commonest:.3f}\n"
+            "[dim]  measured here, on your labels, without noise: internal, and no part of the "
+            "release[/]",
+            soft_wrap=True,
+            highlight=False,
+        )

@@ -28,7 +28,7 @@ def read_rows(path: str | Path, schema: Schema) -> Records:
     """Read a file by the release's public schema; labels may be absent, persons are left out."""
     path = Path(path)
     if not path.exists() or schema.kind != "table" or schema.label is None:
-        return read(path, _impersonal(schema))
+        return _matched(read(path, _impersonal(schema)))
     if file_kind(path) == "npz":
         return read(path, _impersonal(schema) if "y" in load_npz(path) else _unlabelled(schema))
     frame = read_frame(path)
@@ -41,7 +41,7 @@ def read_rows(path: str | Path, schema: Schema) -> Records:
 def features(schema: Schema, rows: Records | pd.DataFrame) -> np.ndarray:
     """Encoded features ``[n, F]``; labels are not looked at."""
     records = Records(frame=rows) if isinstance(rows, pd.DataFrame) else rows
-    return encode(_unlabelled(schema), records).x
+    return encode(_unlabelled(schema), replace(records, labels=None)).x
 
 
 def labels(schema: Schema, rows: Records) -> np.ndarray | None:
@@ -79,6 +79,15 @@ def _unlabelled(schema: Schema) -> Schema:
         balance=None,
         ignore=(*bare.ignore, *column),
     )
+
+
+def _matched(rows: Records) -> Records:
+    """Labels, where there are some, must be as many as the records."""
+    if rows.labels is not None and np.shape(rows.labels) != (len(rows),):
+        raise DataError(
+            "a label for each record, or no y", "more or fewer", "correct y, or drop it"
+        )
+    return rows
 
 
 def _check_labels(schema: Schema, cells: pd.Series) -> None:
