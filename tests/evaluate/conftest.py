@@ -13,7 +13,7 @@ import pytest
 from understudy.data.encode import Encoded, decode
 from understudy.data.schema import Column, Schema
 from understudy.data.table import Records
-from understudy.evaluate import evaluate, students
+from understudy.evaluate import embedding, evaluate, forecasts, students
 
 CLAIM: dict[str, Any] = {
     "unit": "record",
@@ -62,6 +62,13 @@ TABLE = Schema(
     ),
     label="ill",
 )
+SERIES = Schema(
+    "series",
+    "waves",
+    300,
+    columns=tuple(Column(c, "numeric", low=-1.0, high=1.0) for c in ("slow", "fast <b>")),
+    shape=(8, 2),
+)
 IMAGES = Schema("image", "dots", 300, classes=("left", "right", "both"), shape=(6, 6))
 
 
@@ -88,10 +95,22 @@ def image_rows(n: int, rng: np.random.Generator) -> Encoded:
     return Encoded(x.reshape(n, 36), y.astype(np.int64))
 
 
+def series_rows(n: int, rng: np.random.Generator) -> Encoded:
+    """Two waves with phases of their own."""
+    phase, step = rng.random((n, 1, 2)), np.arange(8)[None, :, None]
+    waves = np.sin(2 * np.pi * (phase + step * np.array([1 / 16, 1 / 6])))
+    return Encoded((waves / 2 + 0.5).reshape(n, 16).astype(np.float32), np.zeros(n, np.int64))
+
+
+KINDS = ((TABLE, table_rows), (IMAGES, image_rows), (SERIES, series_rows))
+
+
 def cut_training(patch: pytest.MonkeyPatch, steps: int) -> None:
     for name in ("TRAINING", "IMAGE_TRAINING"):
         how = replace(getattr(students, name), steps=steps)
         patch.setattr(students, name, how)
+    patch.setattr(forecasts, "FORECASTING", replace(forecasts.FORECASTING, steps=steps))
+    patch.setattr(embedding, "STEPS", 250)
 
 
 @pytest.fixture
@@ -102,12 +121,12 @@ def shorten(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 @pytest.fixture(scope="session")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """A report on a table and one on images, made once."""
+    """A report on a table, one on images and one on series, made once."""
     folder = tmp_path_factory.mktemp("reports")
     with pytest.MonkeyPatch.context() as patch:
         cut_training(patch, 20)
         found = []
-        for schema, draw in ((TABLE, table_rows), (IMAGES, image_rows)):
+        for schema, draw in KINDS:
             rows = draw(200, np.random.default_rng(5))
             real = decode(schema, rows.x, rows.y)
             found.append(evaluate(FakeRelease(schema, draw), real, folder / schema.name).report)
@@ -122,6 +141,17 @@ def table_release() -> FakeRelease:
 @pytest.fixture
 def image_release() -> FakeRelease:
     return FakeRelease(IMAGES, image_rows)
+
+
+@pytest.fixture
+def series_release() -> FakeRelease:
+    return FakeRelease(SERIES, series_rows)
+
+
+@pytest.fixture
+def series_records() -> Records:
+    rows = series_rows(200, np.random.default_rng(5))
+    return decode(SERIES, rows.x, rows.y)
 
 
 @pytest.fixture

@@ -1,9 +1,13 @@
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from understudy.data.schema import Column, Schema
+from understudy.errors import DataError
 from understudy.evaluate.correlation import (
     associated_names,
+    correlation_distance,
     correlation_scores,
     correlations,
     largest_differences,
@@ -80,3 +84,28 @@ def test_very_wide_tables_are_cut_with_the_label_kept() -> None:
     assert associated_names(schema)[-1] == "y = true"
     wide = Rows(np.eye(900, dtype=np.float32)[:5], np.array([0, 1, 0, 1, 0]))
     assert correlations(schema, wide).shape == (300, 300)
+
+
+def test_matrix_distance_by_hand() -> None:
+    tied = np.array([[0.0, 0.0], [1.0, 1.0]])
+    opposed = np.array([[0.0, 1.0], [1.0, 0.0]])
+    loose = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    # matrices of ones; with -1 off the diagonal; and the identity
+    assert correlation_distance(tied, opposed) == pytest.approx(1)
+    assert correlation_distance(tied, loose) == pytest.approx(1 - 2 / (2 * np.sqrt(2)))
+    assert correlation_distance(tied, tied[::-1]) == pytest.approx(0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 6), st.integers(0, 2**32))
+def test_matrix_distance_is_a_number_from_0_to_1_even_with_constant_columns(n, w, seed) -> None:
+    draw = np.random.default_rng(seed)
+    a, b = (draw.integers(0, 2, (n, w)).astype(np.float32) for _ in range(2))
+    there, back = correlation_distance(a, b), correlation_distance(b, a)
+    assert 0 <= there <= 1 and there == pytest.approx(back)
+    assert correlation_distance(a, 3 * a + 1) == pytest.approx(0, abs=1e-9)
+
+
+def test_matrix_distance_refuses_other_features() -> None:
+    with pytest.raises(DataError):
+        correlation_distance(np.zeros((3, 2)), np.zeros((3, 4)))

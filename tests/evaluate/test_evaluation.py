@@ -210,3 +210,73 @@ def test_claims_without_epsilon_stay_strict_json(table_release, table_records, t
     assert "Infinity" not in text
     assert json.loads(text)["privacy"]["claims"][0]["epsilon"] is None
     assert "no protection is claimed" in scores.report.read_text()
+
+
+SECTIONS = {
+    "joints": "Several columns at once",
+    "correlations": "What goes with what",
+    "map": "Map of real and synthetic records",
+    "forecasts": "Predicting the next step",
+    "time": "Over time",
+    "images": 'id="images"',
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [
+        (0, {"joints", "correlations", "map"}),
+        (1, {"images", "map"}),
+        (2, {"forecasts", "map", "time"}),
+    ],
+    ids=["table", "image", "series"],
+)
+def test_a_report_has_the_sections_of_its_kind_and_no_others(reports, kind, shown) -> None:
+    page = reports[kind].read_text()
+    assert {name for name, text in SECTIONS.items() if text in page} == shown
+
+
+def names(found: list[dict]) -> set[str]:  # type: ignore[type-arg]
+    return {f["name"] for f in found}
+
+
+def test_scores_of_a_table_have_joints_coverage_and_both_matrix_distances(reports) -> None:
+    found = json.loads((reports[0].parent / "scores.json").read_text())
+    fidelity = found["fidelity"]
+    assert [j["ways"] for j in fidelity["joints"]] == [2, 3, 4, 5, 6]
+    for joint in fidelity["joints"]:
+        assert set(joint) == {"ways", "sets", "distance"}
+        assert joint["distance"]["real"]["n"] == found["rows"]["test"]
+    assert names(fidelity["overall"]) >= {
+        "mean column distance",
+        "correlation-matrix distance",
+        "maximum mean discrepancy (MMD²)",
+    }
+    assert 0 <= fidelity["coverage"]["synthetic"]["value"] <= 1
+    assert found["forecasts"]["models"] == [] and found["forecasts"]["naive"] is None
+    students = [s["student"] for s in found["utility"]["students"]]
+    assert students == ["logistic regression", "random forest", "neural network"]
+
+
+def test_scores_of_series_have_forecasts_and_no_joints(reports) -> None:
+    found = json.loads((reports[2].parent / "scores.json").read_text())
+    models = found["forecasts"]["models"]
+    assert [m["student"] for m in models] == ["LSTM", "random forest", "two-layer network"]
+    assert all(names(m["scores"]) == {"next-step error (MAE)"} for m in models)
+    assert found["forecasts"]["mark"] == INTERNAL
+    assert found["forecasts"]["naive"]["value"] > 0
+    assert found["fidelity"]["joints"] == [] and found["fidelity"]["coverage"] is not None
+
+
+def test_series_without_classes_are_judged_by_the_next_step(reports) -> None:
+    page = reports[2].read_text()
+    assert "No student was trained" not in page and "nothing to predict" not in page
+    assert "error of the next step" in page and "fast &lt;b&gt;" in page
+    assert "windows overlap" in page
+
+
+def test_series_are_scored_the_same_twice(series_release, series_records, tmp_path) -> None:
+    for out in ("a", "b"):
+        evaluate(series_release, series_records, tmp_path / out)
+    for name in ("report.html", "scores.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()

@@ -3,7 +3,8 @@ import pytest
 from scipy.stats import ks_2samp, wasserstein_distance
 
 from understudy.data.schema import Column, Schema
-from understudy.evaluate.fidelity import Fidelity, axes, measure_fidelity
+from understudy.evaluate.axes import axes
+from understudy.evaluate.fidelity import Fidelity, measure_fidelity
 from understudy.evaluate.score import Score
 from understudy.evaluate.utility import Rows
 

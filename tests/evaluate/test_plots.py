@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from understudy.data.schema import Column, Schema
-from understudy.evaluate.fidelity import axes
+from understudy.evaluate.axes import axes
 from understudy.evaluate.plots import class_rows, column_plot, correlation_plots, series_plots
 from understudy.evaluate.utility import Rows
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from understudy.data.schema import Column, Schema
-from understudy.evaluate.students import students, thesis_students
+from understudy.evaluate.students import students, table_students, thesis_students
 from understudy.evaluate.utility import Rows, Utility, measure_utility
 from understudy.rng import Streams
 
@@ -131,3 +131,16 @@ def test_given_learners_stand_in_for_the_students() -> None:
         schema, some, some, some, rng=Streams.from_seed(0), learners=thesis_students()
     )
     assert [s.student for s in found.students] == ["convolutional network", "logistic regression"]
+
+
+def test_table_students_are_the_two_of_the_thesis() -> None:
+    found = measure_utility(
+        SCHEMA,
+        rows(200, 0),
+        rows(200, 1),
+        rows(100, 2),
+        rng=Streams.from_seed(0),
+        learners=table_students(),
+    )
+    assert [s.student for s in found.students] == ["two-layer network", "random forest"]
+    assert all(s["accuracy"].synthetic.value > 0.85 for s in found.students)

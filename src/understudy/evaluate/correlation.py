@@ -1,7 +1,7 @@
 """What goes with what: correlations of encoded columns, and how far two sets of rows differ.
 
-The correlation-matrix distance is CMD = 1 - ⟨R₁,R₂⟩/(‖R₁‖‖R₂‖) of Jiang's thesis (ch. 4); the
-mean absolute difference stands beside it because it is easier to picture.
+The correlation-matrix distance is CMD = 1 - tr(R₁R₂)/(‖R₁‖‖R₂‖) of Jiang's thesis (eq. 4.9), with
+Frobenius norms; the mean absolute difference stands beside it because it is easier to picture.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from understudy.data.schema import Column, Schema
+from understudy.errors import DataError
 from understudy.evaluate.rows import Rows
 from understudy.evaluate.score import Score, distance, resample
 
@@ -19,6 +20,7 @@ __all__ = [
     "WIDEST",
     "Pair",
     "associated_names",
+    "correlation_distance",
     "correlation_scores",
     "correlations",
     "largest_differences",
@@ -65,8 +67,26 @@ def _associated(schema: Schema, rows: Rows) -> np.ndarray:
 
 
 def correlations(schema: Schema, rows: Rows, drawn: np.ndarray | None = None) -> np.ndarray:
-    """Pearson correlations ``[W, W]``; a constant column correlates with none but itself."""
-    x = _associated(schema, rows).astype(np.float64)
+    """Pearson correlations ``[W, W]`` of the encoded columns and the label."""
+    return _pearson(_associated(schema, rows), drawn)
+
+
+def correlation_distance(real: np.ndarray, synthetic: np.ndarray) -> float:
+    """CMD of features ``[n, W]`` and ``[m, W]``, from 0 (proportional correlations) to 1."""
+    if min(len(real), len(synthetic)) == 0 or real.shape[1:] != synthetic.shape[1:]:
+        raise DataError("rows of the same features on both sides", "others", "check the arrays")
+    return _cmd(_pearson(real), _pearson(synthetic))
+
+
+def _cmd(a: np.ndarray, b: np.ndarray) -> float:
+    """The distance of correlation matrices; both have ones on the diagonal, so neither is zero."""
+    apart = 1 - (a * b).sum() / (np.linalg.norm(a) * np.linalg.norm(b))
+    return float(np.clip(apart, 0, 1))
+
+
+def _pearson(x: np.ndarray, drawn: np.ndarray | None = None) -> np.ndarray:
+    """Correlations under row weights; a constant column correlates with none but itself."""
+    x = x.astype(np.float64)
     w = np.full(len(x), 1 / len(x)) if drawn is None else drawn / drawn.sum()
     x = x - w @ x
     cover = (x * w[:, None]).T @ x
@@ -98,8 +118,7 @@ def _draws(
         drawn = [resample(len(r), rng=rng, times=1)[0] if t else None for r in (side, test)]
         a, b = (correlations(schema, r, w) for r, w in zip((side, test), drawn, strict=True))
         off = ~np.eye(len(a), dtype=bool)
-        cmd = 1 - (a * b).sum() / (np.linalg.norm(a) * np.linalg.norm(b))
-        yield float(np.abs(a - b)[off].mean()), float(max(0.0, cmd))
+        yield float(np.abs(a - b)[off].mean()), _cmd(a, b)
 
 
 def largest_differences(

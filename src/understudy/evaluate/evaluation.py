@@ -22,7 +22,9 @@ from understudy.data.encode import Encoded, encode
 from understudy.data.schema import Schema
 from understudy.data.table import Records, read
 from understudy.errors import OutputError, UnderstudyError
+from understudy.evaluate.embedding import embed
 from understudy.evaluate.fidelity import Fidelity, measure_fidelity
+from understudy.evaluate.forecasts import Forecasts, measure_forecasts
 from understudy.evaluate.frechet import Sides, measure_frechet
 from understudy.evaluate.inception import Inception, load_inception
 from understudy.evaluate.rows import Rows
@@ -57,6 +59,7 @@ class Scores:
     name: str
     rows: Mapping[str, int]
     utility: Utility
+    forecasts: Forecasts
     fidelity: Fidelity
     claims: tuple[Mapping[str, Any], ...]
     manifest: Mapping[str, Any]
@@ -82,6 +85,7 @@ class Scores:
             "rows": dict(self.rows),
             "notes": list(self.notes),
             "utility": {"mark": INTERNAL, **self.utility.to_dict()},
+            "forecasts": {"mark": INTERNAL, **self.forecasts.to_dict()},
             "fidelity": {"mark": INTERNAL, **self.fidelity.to_dict()},
             "privacy": {"mark": "public", "claims": list(self.claims)},
             "provenance": {"mark": "public", "release": dict(self.manifest)},
@@ -114,17 +118,23 @@ def evaluate(
     schema = release.schema
     train, held, notes = _real_rows(schema, real, test, streams)
     synthetic = _synthetic_rows(release, max(LEAST, len(train)), streams)
-    found = measure_utility(
-        schema, synthetic, train, held, rng=streams.child("students"), progress=share(tell, 0, 600)
-    )
-    apart = _fidelity(schema, (synthetic, train, held), network, streams, tell)
-    tell("report", 930, 1000)
+    sides = (synthetic, train, held)
+    part, classes = share(tell, 0, 400), streams.child("students")
+    found = measure_utility(schema, *sides, rng=classes, progress=part)
+    part, steps = share(tell, 400, 700), streams.child("forecasts")
+    ahead = measure_forecasts(schema, *sides, rng=steps, progress=part)
+    apart = _fidelity(schema, sides, network, streams, tell)
+    tell("a map of records", 900, 1000)
+    places = embed(held, synthetic, rng=streams.child("map"))
+    tell("report", 950, 1000)
     claims = tuple(_plain(_as_dict(claim)) for claim in release.claims)
     manifest = _plain(dict(release.manifest))
-    material = Material(schema, claims, manifest, synthetic, train, held, found, apart, notes)
+    material = Material(
+        schema, claims, manifest, *sides, found, ahead, apart, places=places, notes=notes
+    )
     page = render(material, rng=streams.numpy("pictures"))
     rows = {"synthetic": len(synthetic), "train": len(train), "test": len(held)}
-    scores = Scores(schema.name, rows, found, apart, claims, manifest, notes, folder)
+    scores = Scores(schema.name, rows, found, ahead, apart, claims, manifest, notes, folder)
     text = json.dumps(scores.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
     _write(folder, {"scores.json": text + "\n", "report.html": page})
     tell("report", 1000, 1000)
@@ -144,9 +154,9 @@ def _inception(path: str | Path, schema: Schema) -> Inception:
 def _fidelity(
     schema: Schema, sides: Sides, network: Inception | None, rng: Streams, tell: Progress
 ) -> Fidelity:
-    tell("distributions", 600, 1000)
+    tell("distributions", 700, 1000)
     found = measure_fidelity(schema, *sides, rng=rng.numpy("fidelity"))
-    part, streams = share(tell, 650, 930), rng.child("frechet")
+    part, streams = share(tell, 760, 900), rng.child("frechet")
     frechet = measure_frechet(schema, *sides, rng=streams, inception=network, progress=part)
     return replace(
         found,
@@ -194,6 +204,11 @@ def _real_rows(
         notes.append(
             "No test rows were given: 30 % of the real rows serve. If the release was made from "
             "them, its scores are a little optimistic."
+        )
+    if test is None and schema.kind == "series":
+        notes.append(
+            "If windows overlap, those held out share time steps with those trained on: give "
+            "test rows of another time for an honest figure."
         )
     if max(len(train), len(tested)) > MOST:
         notes.append(f"At most {MOST:,} of each are used, drawn at random.")

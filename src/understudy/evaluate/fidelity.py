@@ -4,41 +4,29 @@ Everything is compared with the held-out real rows, and beside it stands the sam
 *real* training rows to those held-out rows: the floor that even perfect synthetic rows would
 not beat. Per column: total variation (categories, classes), Kolmogorov-Smirnov and Wasserstein
 distance (numbers, in units of the public range). Over columns:
-correlations (`correlation`). Images: `pixels`, and `frechet` beside it. Intervals are by bootstrap.
+correlations (`correlation`) and joint distributions (`joints`). Of whole records: `clouds`. Images:
+`pixels`, and `frechet` beside it. Intervals are by bootstrap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from understudy.data.schema import Column, Schema
+from understudy.data.schema import Schema
+from understudy.evaluate.axes import Axis, axes
+from understudy.evaluate.clouds import measure_clouds
 from understudy.evaluate.correlation import WIDEST, associated_names, correlation_scores
+from understudy.evaluate.joints import Joint, measure_joints
 from understudy.evaluate.pixels import pixel_scores
 from understudy.evaluate.rows import Rows
 from understudy.evaluate.score import Compared, Score, distance, weights
 
-__all__ = ["Axis", "ColumnFit", "Fidelity", "axes", "measure_fidelity"]
+__all__ = ["ColumnFit", "Fidelity", "measure_fidelity"]
 
 CELLS = 256
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One thing to compare: a column, a channel, the label, or an image's brightness.
-
-    ``values`` takes rows to numbers in [0, 1] (NaN where missing) or, if there are
-    ``categories``, to their indices.
-    """
-
-    name: str
-    kind: str
-    values: Callable[[Rows], np.ndarray]
-    categories: tuple[str, ...] = ()
-    column: Column | None = None
 
 
 @dataclass(frozen=True)
@@ -62,18 +50,25 @@ class ColumnFit:
 
 @dataclass(frozen=True)
 class Fidelity:
-    """All distances, smaller is closer; what could not be measured and why; how to read them."""
+    """All distances, smaller is closer; what could not be measured and why; how to read them.
+
+    ``coverage`` is the one figure of which more is better.
+    """
 
     overall: tuple[Compared, ...]
     columns: tuple[ColumnFit, ...]
     notes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    joints: tuple[Joint, ...] = ()
+    coverage: Compared | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for scores.json."""
         return {
             "overall": [s.to_dict() for s in self.overall],
             "columns": [c.to_dict() for c in self.columns],
+            "joints": [j.to_dict() for j in self.joints],
+            "coverage": self.coverage.to_dict() if self.coverage else None,
             "notes": list(self.notes),
             "remarks": list(self.remarks),
         }
@@ -94,56 +89,14 @@ def measure_fidelity(
             notes.append(f"Correlations are of the first {WIDEST} encoded columns.")
     if schema.kind == "image":
         overall += _beside([pixel_scores(schema, s, test, rng=rng) for s in sides])
-    return Fidelity(tuple(overall), tuple(columns), tuple(notes))
-
-
-def axes(schema: Schema) -> tuple[Axis, ...]:
-    """What is compared one by one, from the public schema alone."""
-    found: list[Axis] = []
-    if schema.kind == "table":
-        start = 0
-        for column in schema.features:
-            found.append(_column_axis(column, start))
-            start += column.width
-    elif schema.kind == "series":
-        for i, column in enumerate(schema.columns):
-            found.append(Axis(column.name, "numeric", _channel(schema, i), column=column))
-    else:
-        found.append(Axis("brightness", "numeric", lambda rows: rows.x.mean(1)))
-        found.append(Axis("contrast", "numeric", lambda rows: np.minimum(1, 2 * rows.x.std(1))))
-    if schema.n_classes > 1:
-        name = schema.label or "class"
-        found.append(Axis(name, "label", lambda rows: rows.y, schema.classes))
-    return tuple(found)
-
-
-def _column_axis(column: Column, start: int) -> Axis:
-    stop = start + column.width
-    if column.kind == "categorical":
-        names = column.categories + (("missing",) if column.missing else ())
-        return Axis(column.name, column.kind, lambda r: r.x[:, start:stop].argmax(1), names, column)
-    if column.kind == "boolean":
-        return _boolean_axis(column, start)
-
-    def values(rows: Rows) -> np.ndarray:
-        x = rows.x[:, start]
-        return np.where(rows.x[:, start + 1] > 0.5, np.nan, x) if column.missing else x
-
-    return Axis(column.name, column.kind, values, column=column)
-
-
-def _boolean_axis(column: Column, start: int) -> Axis:
-    def values(rows: Rows) -> np.ndarray:
-        yes = (rows.x[:, start] > 0.5).astype(np.int64)
-        return np.where(rows.x[:, start + 1] > 0.5, 2, yes) if column.missing else yes
-
-    names = ("false", "true") + (("missing",) if column.missing else ())
-    return Axis(column.name, column.kind, values, names, column)
-
-
-def _channel(schema: Schema, i: int) -> Callable[[Rows], np.ndarray]:
-    """All time steps of a channel, as rows by steps."""
-    return lambda rows: rows.x.reshape(len(rows), *schema.shape)[:, :, i]
+    joints = measure_joints(schema, sides, test, rng=rng)
+    clouds = measure_clouds(sides, test, rng=rng)
+    if clouds is None:
+        notes.append("MMD and coverage need more than five rows of each kind.")
+        return Fidelity(tuple(overall), tuple(columns), tuple(notes), joints=joints)
+    overall.append(clouds[0])
+    everything = tuple(overall), tuple(columns), tuple(notes)
+    return Fidelity(*everything, joints=joints, coverage=clouds[1])
 
 
 @dataclass(frozen=True)

@@ -24,17 +24,21 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from understudy.data.schema import Schema
+from understudy.evaluate.axes import Axis
 from understudy.evaluate.correlation import correlations
-from understudy.evaluate.fidelity import Axis
+from understudy.evaluate.embedding import Embedding
+from understudy.evaluate.joints import Joint
 from understudy.evaluate.pixels import mean_images
 from understudy.evaluate.rows import Rows
-from understudy.evaluate.score import Compared
+from understudy.evaluate.score import Compared, Score
 from understudy.evaluate.utility import StudentScores
 
 __all__ = [
     "class_rows",
     "column_plot",
     "correlation_plots",
+    "joint_plot",
+    "map_plot",
     "series_plots",
     "student_plot",
 ]
@@ -160,8 +164,11 @@ def _paired(
     ax.invert_yaxis()
 
 
-def student_plot(students: Sequence[StudentScores], name: str) -> str:
-    """One measure for every student: trained on real above trained on synthetic, with intervals."""
+def student_plot(students: Sequence[StudentScores], name: str, *, share: bool = True) -> str:
+    """One measure for every student: trained on real above trained on synthetic, with intervals.
+
+    A ``share`` is drawn from 0 to 1; anything else (an error) to the largest.
+    """
     found = [(s.student, c) for s in students for c in s.scores if c.name == name]
     if not found:
         return ""
@@ -171,28 +178,77 @@ def student_plot(students: Sequence[StudentScores], name: str) -> str:
     with mpl.rc_context(_STYLE):
         figure, ax = _canvas(3.6, 0.62 * len(found) + 0.42)
         _paired(ax, [_wrap(label) for label in labels], synthetic, real)
+        end = 1.0 if share else 1.08 * _largest([c for _, c in found])
         for place, (_, compared) in enumerate(found):
-            _whiskers(ax, place, compared)
-        ax.set_xlim(0, 1)
-        ax.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", ".25", ".5", ".75", "1"])
+            _whiskers(ax, place, compared, end)
+        ax.set_xlim(0, end)
+        if share:
+            ax.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", ".25", ".5", ".75", "1"])
+        else:
+            ax.xaxis.set_major_locator(mpl.ticker.MaxNLocator(4))
         ax.grid(axis="x", color=LINE, linewidth=0.6)
         ax.set_axisbelow(True)
         return _svg(figure, f"{name} of each student, trained on real and on synthetic rows")
 
 
-def _whiskers(ax: Axes, place: int, compared: Compared) -> None:
+def _largest(found: Sequence[Compared]) -> float:
+    """The highest end of an interval, never zero."""
+    return max(s.high for c in found for s in (c.synthetic, c.real) if s is not None) or 1.0
+
+
+def _whiskers(ax: Axes, place: int, compared: Compared, end: float) -> None:
+    """Intervals, and the values in figures at the foot of the bars."""
     for score, shift in ((compared.real, -0.19), (compared.synthetic, 0.19)):
         if score is not None:
             y = place + shift
             ax.plot([score.low, score.high], [y, y], color=INK, linewidth=1.1)
-            ax.text(
-                0.02, y, f"{score.value:.3f}", va="center", fontsize=7.5, color=_on(score.value)
-            )
+            text = f"{score.value:.{3 if end == 1 else 4}f}"
+            colour = _on(score.value / end)
+            ax.text(0.02 * end, y, text, va="center", fontsize=7.5, color=colour)
 
 
-def _on(value: float) -> str:
+def _on(length: float) -> str:
     """Card-coloured text on a bar, ink where the bar is too short to carry it."""
-    return CARD if value > 0.2 else INK
+    return CARD if length > 0.2 else INK
+
+
+def joint_plot(joints: Sequence[Joint]) -> str:
+    """Distance of joint distributions against the number of columns, with the real floor."""
+    with mpl.rc_context(_STYLE):
+        figure, ax = _canvas(5.2, 2.5)
+        for side, colour, mark in (("real", REAL, "s"), ("synthetic", SYNTHETIC, "o")):
+            found = [(j.ways, getattr(j.distance, side)) for j in joints]
+            curve = [(ways, score) for ways, score in found if score is not None]
+            if curve:
+                _curve(ax, curve, colour, mark)
+        ax.set_xticks([j.ways for j in joints])
+        ax.set_xlabel("columns at a time", color=MUTED)
+        ax.set_ylim(0, min(1.0, 1.15 * _largest([j.distance for j in joints])))
+        ax.grid(axis="y", color=LINE, linewidth=0.6)
+        ax.set_axisbelow(True)
+        return _svg(figure, "Distance of joint distributions against the number of columns")
+
+
+def _curve(ax: Axes, curve: Sequence[tuple[int, Score]], colour: str, mark: str) -> None:
+    ways = [w for w, _ in curve]
+    low, high = ([getattr(s, end) for _, s in curve] for end in ("low", "high"))
+    ax.fill_between(ways, low, high, color=colour, alpha=0.2, linewidth=0)
+    ax.plot(ways, [s.value for _, s in curve], mark + "-", color=colour, linewidth=1.6, ms=4.5)
+
+
+def map_plot(places: Embedding) -> str:
+    """Real records as filled dots, synthetic ones as rings, on one map."""
+    real, synthetic = places
+    with mpl.rc_context(_STYLE):
+        figure, ax = _canvas(5.2, 4.2)
+        how: Any = {"linestyle": "none", "marker": "o", "rasterized": False}
+        ax.plot(*real.T, **how, ms=4, color=REAL, alpha=0.5, mew=0)
+        ax.plot(*synthetic.T, **how, ms=3.8, mfc="none", mec=SYNTHETIC, mew=0.9, alpha=0.85)
+        ax.set_xticks([])
+        ax.set_yticks([])
+        for side in ("left", "bottom"):
+            ax.spines[side].set_visible(False)
+        return _svg(figure, "Map of real and synthetic records (t-SNE)")
 
 
 def correlation_plots(schema: Schema, real: Rows, synthetic: Rows) -> list[tuple[str, str]]:

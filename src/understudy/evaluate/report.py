@@ -18,8 +18,11 @@ from markupsafe import Markup
 
 from understudy.data.schema import Schema
 from understudy.evaluate import plots, words
+from understudy.evaluate.axes import axes
 from understudy.evaluate.correlation import largest_differences
-from understudy.evaluate.fidelity import ColumnFit, Fidelity, axes
+from understudy.evaluate.embedding import Embedding
+from understudy.evaluate.fidelity import ColumnFit, Fidelity
+from understudy.evaluate.forecasts import MAE, Forecasts
 from understudy.evaluate.rows import Rows
 from understudy.evaluate.score import INTERNAL, Compared
 from understudy.evaluate.utility import StudentScores, Utility
@@ -41,7 +44,9 @@ class Material:
     train: Rows
     test: Rows
     utility: Utility
+    forecasts: Forecasts
     fidelity: Fidelity
+    places: Embedding | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -66,8 +71,8 @@ def render(material: Material, *, rng: np.random.Generator) -> str:
 
 
 def figure(value: float) -> str:
-    """A score as people write it: three decimals."""
-    return f"{value:.3f}"
+    """A score as people write it: three decimals, or two figures of what is smaller."""
+    return f"{value:.2g}" if 1e-5 <= abs(value) < 0.00995 else f"{value:.3f}"
 
 
 def _initials(name: str) -> str:
@@ -82,7 +87,9 @@ def _text(m: Material) -> dict[str, Any]:
         "headline": words.headline(m.claims),
         "claims": [words.in_words(claim) for claim in m.claims],
         "tiles": _tiles(m),
-        "verdict": _verdict(m.utility),
+        "verdict": _verdict(m),
+        "forecasts": m.forecasts,
+        "forecast_words": _forecast_words(m),
         "utility": m.utility,
         "utility_method": _method(m),
         "student_rows": _student_rows(m.utility),
@@ -108,6 +115,11 @@ def _pictures(m: Material, rng: np.random.Generator) -> dict[str, Any]:
         "columns": columns,
         "columns_words": _columns_words(len(shown), len(m.fidelity.columns)),
         "pairs": largest_differences(m.schema, real, m.synthetic),
+        "forecast_plot": Markup(plots.student_plot(m.forecasts.models, MAE, share=False)),
+        "joint_plot": Markup(plots.joint_plot(m.fidelity.joints)) if m.fidelity.joints else "",
+        "map": Markup(plots.map_plot(m.places)) if m.places else "",
+        "mapped": len(m.places[0]) if m.places else 0,
+        "coverage_words": _coverage_words(m.fidelity.coverage, NOUNS[m.schema.kind]),
         "heatmaps": _marked(plots.correlation_plots(m.schema, real, m.synthetic)),
         "series": _marked(plots.series_plots(m.schema, real, m.synthetic)),
         "classes": _marked(classes),
@@ -151,6 +163,8 @@ def _tiles(m: Material) -> list[Tile]:
         beside = f"vs {words.percent(accuracy.real.value)}" if accuracy.real else ""
         said = f"right on real test data, {best.student}: trained on synthetic, vs on real"
         tiles.append(Tile("Utility", words.percent(accuracy.synthetic.value), said, beside))
+    elif m.forecasts.main is not None:
+        tiles.append(_forecast_tile(m.forecasts.main))
     if m.fidelity.overall:
         tiles.append(_distance_tile(m.fidelity.overall[0], m.schema))
     return tiles
@@ -172,10 +186,43 @@ def _distance_tile(compared: Compared, schema: Schema) -> Tile:
     return Tile("Fidelity", figure(compared.synthetic.value), said, beside)
 
 
-def _verdict(utility: Utility) -> str:
-    best = utility.best
+def _forecast_tile(error: Compared) -> Tile:
+    beside = f"vs {figure(error.real.value)}" if error.real else ""
+    said = "error of the next step, an LSTM trained on synthetic, vs on real (share of the range)"
+    return Tile("Utility", figure(error.synthetic.value), said, beside)
+
+
+def _forecast_words(m: Material) -> str:
+    error, naive = m.forecasts.main, m.forecasts.naive
+    if error is None or naive is None:
+        return ""
+    real = f"; trained on real series, by {figure(error.real.value)}" if error.real else ""
+    return (
+        f"An LSTM reads a series step by step and says what comes next. Trained on synthetic "
+        f"series, it is off by {figure(error.synthetic.value)} on real ones{real}. Repeating the "
+        f"last step, which takes no model, is off by {figure(naive.value)}. Errors are absolute, "
+        f"the mean over all channels, in units of the public range of a channel; smaller is "
+        f"better. The forest and the two-layer network predict the last step alone."
+    )
+
+
+def _coverage_words(coverage: Compared | None, noun: str) -> str:
+    if coverage is None:
+        return ""
+    real = ""
+    if coverage.real is not None:
+        real = f" (other real {noun}: {words.percent(coverage.real.value)})"
+    return (
+        f"Synthetic {noun} cover {words.percent(coverage.synthetic.value)} of the real ones"
+        f"{real}: so many have a neighbour among them that is as near as "
+        f"their fifth nearest real neighbour. Low coverage means that kinds of {noun} are missing."
+    )
+
+
+def _verdict(m: Material) -> str:
+    best = m.utility.best
     if best is None:
-        return "No student was trained."
+        return "" if m.forecasts.main else "No student was trained."
     accuracy = best["accuracy"]
     synthetic, real = accuracy.synthetic, accuracy.real
     said = (
@@ -189,7 +236,7 @@ def _verdict(utility: Utility) -> str:
 
 
 def _method(m: Material) -> str:
-    f1 = "F1 is the mean over classes."
+    f1 = "F1 is the mean over classes." if m.utility.students else ""
     if m.utility.positive is not None:
         f1 = f"F1 is of the class “{m.utility.positive}”."
     return (

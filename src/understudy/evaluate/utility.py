@@ -20,7 +20,15 @@ from understudy.evaluate.score import Compared, Score, score_accuracy, score_auc
 from understudy.evaluate.students import Learner, Tick, answer, students
 from understudy.rng import Streams
 
-__all__ = ["Progress", "Rows", "StudentScores", "Utility", "measure_utility", "share"]
+__all__ = [
+    "Progress",
+    "Rows",
+    "StudentScores",
+    "Utility",
+    "measure_utility",
+    "share",
+    "ticker",
+]
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage in words, the work done and the work in all."""
@@ -93,7 +101,7 @@ def measure_utility(
         sides: list[dict[str, Score]] = []
         for j, (source, rows) in enumerate((("synthetic", synthetic), ("real", train))):
             stage = f"{name}, trained on {source} rows"
-            tick = _ticker(progress, stage, 2 * i + j, 2 * len(table))
+            tick = ticker(progress, stage, 2 * i + j, 2 * len(table))
             probability = answer(learn, schema, rows, test.x, streams, tick)
             sides.append(_score(schema, probability, test, streams))
         done.append(StudentScores(name, _beside(*sides)))
@@ -126,6 +134,8 @@ def _real_accuracy(student: StudentScores) -> float:
 def _notes(schema: Schema, synthetic: Rows, train: Rows, test: Rows) -> tuple[str, ...]:
     """What the reader must know before reading the table. Public class names only."""
     if schema.n_classes < 2:
+        if schema.kind == "series":
+            return ("The schema has no classes to tell apart; what counts is the next step.",)
         return (
             "The schema has no label with two or more classes, so there is nothing to predict.",
         )
@@ -147,7 +157,9 @@ def _notes(schema: Schema, synthetic: Rows, train: Rows, test: Rows) -> tuple[st
     return tuple(notes)
 
 
-def _ticker(progress: Progress | None, stage: str, step: int, steps: int) -> Tick:
+def ticker(progress: Progress | None, stage: str, step: int, steps: int) -> Tick:
+    """Report the work inside one of several equal steps."""
+
     def tick(done: int, total: int) -> None:
         if progress is not None:
             progress(stage, step * 1000 + 1000 * done // total, steps * 1000)
