@@ -13,6 +13,7 @@ from understudy.data.records import Records
 from understudy.data.schema import Schema
 from understudy.data.shards import Shards
 from understudy.federation.recipe import RecipeInfo, Task, make_plan
+from understudy.nets.stacked import ClassifierNet
 from understudy.privacy.plan import PrivacyPlan
 from understudy.release.classifier import Classifier
 from understudy.rng import Streams
@@ -76,6 +77,5 @@ class ToyClasses:
 
     def finish(self, state: dict, *, rng: Streams) -> Classifier:
         mean = state["mean"].float()
-        arrays = {"0.weight": 2 * mean.T.contiguous(), "0.bias": -(mean**2).sum(1)}
-        sizes = {"width": self.schema.width, "classes": self.schema.n_classes}
-        return Classifier("linear", arrays, sizes)
+        flat = torch.cat(((2 * mean.T).flatten(), -(mean**2).sum(1)))
+        return Classifier.of(ClassifierNet(self.schema.width, self.schema.n_classes), flat)

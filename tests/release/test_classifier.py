@@ -1,29 +1,30 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 
+from understudy.data.schema import Schema
 from understudy.errors import ReleaseError
 from understudy.nets import layers
-from understudy.nets.layers import Dense
+from understudy.nets.stacked import ClassifierNet
 from understudy.release import classifier
 from understudy.release.classifier import KINDS, Classifier
 
-SIZES: dict[str, Any] = {"width": 5, "classes": 3}
-CONFIGS: dict[str, dict[str, Any]] = {
-    "linear": SIZES,
-    "mlp": {**SIZES, "widths": [7, 4]},
+NETS = {
+    "linear": ClassifierNet(5, 3),
+    "mlp": ClassifierNet(5, 3, "mlp", widths=(7, 4)),
+    "lenet": ClassifierNet(16 * 20 * 3, 3, "lenet", shape=(16, 20, 3)),
 }
 
 
-def made(kind: str, config: dict[str, Any] | None = None, seed: int = 0) -> Classifier:
+def made(kind: str) -> Classifier:
     """A classifier with random parameters, biases too."""
-    config = CONFIGS[kind] if config is None else config
-    rng = torch.Generator().manual_seed(seed)
-    named = layers.shapes(KINDS[kind].build(config))
-    return Classifier(kind, {n: torch.randn(s, generator=rng) for n, s in named.items()}, config)
+    rng = torch.Generator().manual_seed(0)
+    return Classifier.of(NETS[kind], torch.randn(layers.size(NETS[kind].net), generator=rng) / 4)
 
 
 def rows(n: int, width: int = 5) -> torch.Tensor:
@@ -31,7 +32,7 @@ def rows(n: int, width: int = 5) -> torch.Tensor:
 
 
 def test_every_kind_is_tested() -> None:
-    assert CONFIGS.keys() == KINDS.keys()
+    assert NETS.keys() == set(KINDS)
 
 
 def test_linear_is_softmax_regression() -> None:
@@ -49,29 +50,48 @@ def test_mlp_is_dense_layers_with_relu_between() -> None:
     torch.testing.assert_close(model.probabilities(x), scores.softmax(1))
 
 
-def test_mlp_may_have_no_hidden_layer() -> None:
-    model = made("mlp", {**SIZES, "widths": []})
-    assert model.net == (Dense(5, 3, "linear"),)
+def test_lenet_is_two_pooled_convolutions_and_three_dense_layers() -> None:
+    model = made("lenet")
+    weights = list(model.arrays.values())
+    x = rows(6, 960)
+    h = x.reshape(6, 16, 20, 3).permute(0, 3, 1, 2)
+    for i in (0, 2):
+        h = functional.max_pool2d(functional.conv2d(h, weights[i], weights[i + 1]), 2).relu()
+    h = h.flatten(1)
+    for i in (4, 6):
+        h = torch.relu(h @ weights[i] + weights[i + 1])
+    expected = (h @ weights[8] + weights[9]).softmax(1)
+    torch.testing.assert_close(model.probabilities(x), expected, rtol=1e-4, atol=1e-5)
+    assert [tuple(w.shape) for w in weights[:3:2]] == [(6, 3, 5, 5), (16, 6, 5, 5)]
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
+def test_flat_parameters_are_taken_in_their_order_and_copied() -> None:
+    flat = torch.arange(18.0)
+    model = Classifier.of(NETS["linear"], flat)
+    assert torch.equal(model.arrays["0.weight"], torch.arange(15.0).reshape(5, 3))
+    assert torch.equal(model.arrays["0.bias"], torch.arange(15.0, 18.0))
+    flat.zero_()
+    assert float(model.arrays["0.bias"][0]) == 15.0
+
+
+@pytest.mark.parametrize("kind", NETS)
 def test_probabilities_add_up_whatever_the_chunk(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = made(kind)
-    x = rows(23, model.config["width"])
+    x = rows(23, model.net.features)
     whole = model.probabilities(x)
     assert whole.shape == (23, 3) and bool((whole >= 0).all())
     torch.testing.assert_close(whole.sum(1), torch.ones(23))
     sizes: list[int] = []
-    apply = layers.apply
+    logits = classifier.logits
 
     def watched(net: Any, params: Any, part: torch.Tensor) -> torch.Tensor:
         sizes.append(part.shape[1])
-        return apply(net, params, part)
+        return logits(net, params, part)
 
-    monkeypatch.setattr(layers, "apply", watched)
-    for rows_at_once, values in ((10, 1 << 20), (4096, 10 * model.config["width"]), (4096, 1)):
+    monkeypatch.setattr(classifier, "logits", watched)
+    for rows_at_once, values in ((10, 1 << 20), (4096, 10 * model.net.features), (4096, 1)):
         monkeypatch.setattr(classifier, "_ROWS", rows_at_once)
         monkeypatch.setattr(classifier, "_VALUES", values)
         sizes.clear()
@@ -79,10 +99,10 @@ def test_probabilities_add_up_whatever_the_chunk(
         assert max(sizes) == (1 if values == 1 else 10), "more rows at once than allowed"
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("kind", NETS)
 def test_no_rows_give_no_answers(kind: str) -> None:
     model = made(kind)
-    assert model.probabilities(rows(0, model.config["width"])).shape == (0, 3)
+    assert model.probabilities(rows(0, model.net.features)).shape == (0, 3)
 
 
 @pytest.mark.parametrize("shape", [(4, 4), (4, 6), (5,), (2, 4, 5)])
@@ -92,13 +112,13 @@ def test_rows_of_another_width_are_refused(shape: tuple[int, ...]) -> None:
 
 
 def test_only_known_kinds_can_be_made() -> None:
-    arrays = made("linear").arrays
+    good = made("linear")
     for kind in ("pickle", "os.system", "", None, "gaussian"):
         with pytest.raises(ReleaseError, match="kind"):
-            Classifier(kind, arrays, SIZES)  # type: ignore[arg-type]
+            Classifier(kind, good.arrays, good.config)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("kind", NETS)
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_numbers_that_are_not_finite_are_refused(kind: str, bad: float) -> None:
     good = made(kind)
@@ -109,18 +129,19 @@ def test_numbers_that_are_not_finite_are_refused(kind: str, bad: float) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int64, torch.bool])
 def test_other_kinds_of_numbers_are_refused(dtype: torch.dtype) -> None:
-    arrays = {name: value.to(dtype) for name, value in made("linear").arrays.items()}
+    good = made("linear")
+    arrays = {name: value.to(dtype) for name, value in good.arrays.items()}
     with pytest.raises(ReleaseError, match="32-bit"):
-        Classifier("linear", arrays, SIZES)
+        Classifier("linear", arrays, good.config)
 
 
 def test_numbers_too_large_to_compute_with_are_refused() -> None:
-    arrays = {name: torch.full_like(v, 3e38) for name, v in made("linear").arrays.items()}
+    model = Classifier.of(NETS["linear"], torch.full((18,), 3e38))
     with pytest.raises(ReleaseError, match="finite probabilities"):
-        Classifier("linear", arrays, SIZES).probabilities(torch.ones(1, 5))
+        model.probabilities(torch.ones(1, 5))
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("kind", NETS)
 def test_arrays_that_do_not_fit_the_description_are_refused(kind: str) -> None:
     good = made(kind)
     first = next(iter(good.arrays))
@@ -135,19 +156,21 @@ def test_arrays_that_do_not_fit_the_description_are_refused(kind: str) -> None:
             Classifier(kind, arrays, good.config)
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("kind", NETS)
 @pytest.mark.parametrize(
     "change",
     [
-        {"width": 0},
-        {"width": -5},
-        {"width": "5"},
-        {"width": 5.0},
-        {"width": None},
+        {"features": 0},
+        {"features": -5},
+        {"features": "5"},
+        {"features": 5.0},
+        {"features": None},
         {"classes": 1},
         {"classes": True},
         {"classes": [3]},
-        {"more": 1},
+        {"shape": [0, 5]},
+        {"shape": None},
+        {"shape": "16"},
     ],
 )
 def test_a_description_of_no_net_is_refused(kind: str, change: dict[str, Any]) -> None:
@@ -158,24 +181,43 @@ def test_a_description_of_no_net_is_refused(kind: str, change: dict[str, Any]) -
 
 @pytest.mark.parametrize("widths", [[0], [-1], ["a"], [2.0], 7, None, [True], [[7]]])
 def test_widths_that_are_none_are_refused(widths: object) -> None:
+    good = made("mlp")
     with pytest.raises(ReleaseError, match="sizes"):
-        Classifier("mlp", made("mlp").arrays, {**SIZES, "widths": widths})
+        Classifier("mlp", good.arrays, {**good.config, "widths": widths})
 
 
-@pytest.mark.parametrize("config", [{}, None, [], "x", {"width": 5}, {"classes": 3}])
-def test_a_config_that_is_none_is_refused(config: Any) -> None:
-    for kind in CONFIGS:
+@pytest.mark.parametrize("kind", NETS)
+def test_a_config_that_is_not_whole_is_refused(kind: str) -> None:
+    good = made(kind)
+    short = [{k: v for k, v in good.config.items() if k != name} for name in good.config]
+    for config in (*short, {}, None, [], "x"):
         with pytest.raises(ReleaseError, match="sizes"):
-            Classifier(kind, made(kind).arrays, config)
+            Classifier(kind, good.arrays, config)  # type: ignore[arg-type]
+    for more in ({"more": 1}, {1: 1}):
+        with pytest.raises(ReleaseError, match="description"):
+            Classifier(kind, good.arrays, {**good.config, **more})
 
 
 def test_a_net_larger_than_its_arrays_takes_no_memory() -> None:
+    good = made("mlp")
     with pytest.raises(ReleaseError, match="parameters"):
-        Classifier("mlp", made("mlp").arrays, {**SIZES, "widths": [2**40, 2**40]})
+        Classifier("mlp", good.arrays, {**good.config, "widths": [2**40, 2**40]})
 
 
-def test_a_description_survives_the_manifest() -> None:
-    for kind in CONFIGS:
-        model = made(kind)
-        again = Classifier.from_dict(model.to_dict(), model.arrays)
-        assert again.to_dict() == {"kind": kind, "config": model.config}
+@pytest.mark.parametrize("kind", NETS)
+def test_a_description_survives_the_manifest(kind: str) -> None:
+    model = made(kind)
+    described = json.loads(json.dumps(model.to_dict()))
+    again = Classifier.from_dict(described, model.arrays)
+    assert again.net == model.net == NETS[kind]
+
+
+def test_it_fits_rows_of_its_own_shape_and_classes() -> None:
+    def pictures(*shape: int, classes: str = "abc") -> Schema:
+        return Schema("image", "pictures", 9, classes=tuple(classes), shape=shape)
+
+    assert made("lenet").fits(pictures(16, 20, 3))
+    for other in (pictures(20, 16, 3), pictures(16, 20, 3, classes="ab"), pictures(16, 20)):
+        assert not made("lenet").fits(other)
+    flat = Classifier.of(ClassifierNet(960, 3), torch.zeros(3 * 961))
+    assert flat.fits(pictures(16, 20, 3)) and not flat.fits(pictures(16, 20))

@@ -23,6 +23,7 @@ from understudy.data.schema import Column, Schema
 from understudy.data.table import write
 from understudy.errors import DataError, ReleaseError
 from understudy.evaluate import evaluate
+from understudy.nets.stacked import ClassifierNet
 from understudy.release import verify
 from understudy.release.bundle import Release
 from understudy.release.classifier import Classifier
@@ -36,6 +37,9 @@ FILES = {
     "ledger.jsonl",
     "card.md",
 }
+
+CONFIG = ClassifierNet(3, 2).to_config()
+del CONFIG["kind"]
 
 
 def unlabelled(rows: Records) -> pd.DataFrame:
@@ -54,7 +58,7 @@ def test_a_classifiers_release_has_no_sample(told: Release, seen: Release) -> No
 
 
 def test_the_manifest_says_what_is_held(told: Release, made: Release) -> None:
-    assert told.manifest["classifier"] == {"kind": "linear", "config": {"width": 3, "classes": 2}}
+    assert told.manifest["classifier"] == {"kind": "linear", "config": CONFIG}
     assert "generator" not in told.manifest and "classifier" not in made.manifest
 
 
@@ -91,8 +95,7 @@ def test_the_card_says_what_is_predicted_from_what(told: Release, seen: Release)
 
 def test_a_card_of_many_columns_stays_short(told: Release) -> None:
     many = tuple(Column(f"c{i}", "numeric", 0, 1) for i in range(50))
-    arrays = {"0.weight": torch.zeros(50, 2), "0.bias": torch.zeros(2)}
-    model = Classifier("linear", arrays, {"width": 50, "classes": 2})
+    model = Classifier.of(ClassifierNet(50, 2), torch.zeros(102))
     wide = replace(told, schema=schema(columns=(*many, told.schema.columns[-1])), model=model)
     text = wide.files()["card.md"].decode()
     assert "`c19` and 30 more" in text and "`c20`" not in text
@@ -237,12 +240,16 @@ def test_parameters_that_do_not_fit_are_found_though_hashes_do(told_folder: Path
     [
         {},
         None,
-        {"kind": "pickle", "config": {"width": 3, "classes": 2}},
-        {"kind": "mlp", "config": {"width": 3, "classes": 2}},
-        {"kind": "linear", "config": {"width": 3, "classes": 3}},
-        {"kind": "linear", "config": {"width": 2**40, "classes": 2}},
+        {"kind": "pickle", "config": CONFIG},
+        {"kind": "mlp", "config": CONFIG},
+        {"kind": "lenet", "config": CONFIG},
+        {"kind": "lenet", "config": {**CONFIG, "shape": [16, 16]}},
+        {"kind": "linear", "config": {**CONFIG, "shape": [3]}},
+        {"kind": "linear", "config": {**CONFIG, "classes": 3}},
+        {"kind": "linear", "config": {**CONFIG, "features": 2**40}},
+        {"kind": "linear", "config": {**CONFIG, "more": 1}},
         {"kind": "linear", "config": None},
-        {"kind": ["linear"], "config": {"width": 3, "classes": 2}},
+        {"kind": ["linear"], "config": CONFIG},
     ],
 )
 def test_an_altered_description_is_found(told_folder: Path, described: object) -> None:
@@ -270,8 +277,7 @@ def test_a_classifiers_release_lists_no_other_model_and_no_sample(
 
 
 def test_a_classifier_of_another_schema_is_refused(told: Release, tmp_path: Path) -> None:
-    arrays = {"0.weight": torch.zeros(4, 2), "0.bias": torch.zeros(2)}
-    other = Classifier("linear", arrays, {"width": 4, "classes": 2})
+    other = Classifier.of(ClassifierNet(4, 2), torch.zeros(10))
     replace(told, model=other).save(tmp_path / "other")
     with pytest.raises(ReleaseError, match="classifier for this schema"):
         Release.load(tmp_path / "other")

@@ -1,18 +1,17 @@
 """A classifier: named arrays plus a plain description, and nothing executable.
 
 What a recipe's ``finish`` returns when it learns to tell classes apart (SignDS-FL, thesis
-ch. 3) instead of making rows. The kinds are a literal table, as those of generators are:
-loading a release can only choose among them. The arrays are one client's parameters by
-the names of `nets.layers`; a shape that the description does not lead to is refused.
+ch. 3) instead of making rows. The kinds are those of `nets.stacked`, a literal list, so
+loading a release can only choose among them. The arrays are one client's parameters by the
+names of `nets.layers`; shapes that the description does not lead to are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args, get_type_hints
 
 import torch
 from torch import Tensor
@@ -20,45 +19,22 @@ from torch import Tensor
 from understudy.data.schema import Schema
 from understudy.errors import ReleaseError
 from understudy.nets import layers
-from understudy.nets.layers import Dense, Net
+from understudy.nets.stacked import ClassifierNet, logits
 
 __all__ = ["KINDS", "Classifier"]
 
-_ROWS, _VALUES = 4096, 1 << 22  # rows, and encoded values, that go through a net at once
+KINDS: tuple[str, ...] = get_args(get_type_hints(ClassifierNet)["kind"])  # linear, mlp, lenet
 
-
-def _linear(config: Mapping[str, Any]) -> Net:
-    """Logistic (softmax) regression."""
-    return (Dense(config["width"], config["classes"], "linear"),)
-
-
-def _mlp(config: Mapping[str, Any]) -> Net:
-    """Dense layers of the given widths with relu between them."""
-    sizes = list(pairwise((config["width"], *config["widths"], config["classes"])))
-    return (*(Dense(a, b) for a, b in sizes[:-1]), Dense(*sizes[-1], "linear"))
-
-
-@dataclass(frozen=True)
-class Kind:
-    """How to build one kind of net, and the sizes that its description must give."""
-
-    build: Callable[[Mapping[str, Any]], Net]
-    sizes: frozenset[str] = frozenset()  # besides width and classes
-
-
-KINDS: dict[str, Kind] = {
-    "linear": Kind(_linear),
-    "mlp": Kind(_mlp, frozenset({"widths"})),
-}
+_ROWS, _VALUES = 4096, 1 << 19  # rows, and encoded values, that go through a net at once
 
 
 @dataclass(frozen=True)
 class Classifier:
-    """``kind`` names a net, ``config`` its public sizes, ``arrays`` its parameters.
+    """``kind`` names a net, ``config`` holds its public sizes, ``arrays`` its parameters.
 
-    ``config`` has ``width`` (encoded features F) and ``classes`` (K); "mlp" also ``widths``,
-    the hidden layers; "lenet" also ``shape``, the image's. Arrays are those of one client,
-    without the client axis.
+    ``config`` is `ClassifierNet.to_config` without the kind: ``features`` (F), ``classes`` (K),
+    ``widths`` and ``shape``. Arrays are 32-bit, without the client axis. `Classifier.of` makes
+    one from a net and its flat parameters.
     """
 
     kind: str
@@ -69,9 +45,10 @@ class Classifier:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ReleaseError(f"a classifier kind of {sorted(KINDS)}", repr(self.kind), "update")
+            raise ReleaseError(f"a classifier kind of {list(KINDS)}", repr(self.kind), "update")
+        _check_sizes(self.config)
         found = {name: tuple(value.shape) for name, value in self.arrays.items()}
-        if found != layers.shapes(self.net):
+        if found != layers.shapes(self.net.net):
             raise ReleaseError(
                 f"the parameters of the {self.kind} net described", "others", "fetch it again"
             )
@@ -79,11 +56,18 @@ class Classifier:
             if value.dtype != torch.float32 or not bool(torch.isfinite(value).all()):
                 raise ReleaseError(f"finite 32-bit numbers in {name!r}", "others", "train again")
 
+    @classmethod
+    def of(cls, net: ClassifierNet, flat: Tensor) -> Classifier:
+        """From parameters ``[P]`` in the order of `layers.flatten`."""
+        named = layers.unflatten(net.net, flat.float().unsqueeze(0))
+        arrays = {name: value[0].clone() for name, value in named.items()}
+        config = {key: value for key, value in net.to_config().items() if key != "kind"}
+        return cls(net.kind, arrays, config)
+
     @cached_property
-    def net(self) -> Net:
+    def net(self) -> ClassifierNet:
         """The net that the description leads to."""
-        _check_sizes(self.config, KINDS[self.kind])
-        return KINDS[self.kind].build(self.config)
+        return ClassifierNet.from_config({**self.config, "kind": self.kind})
 
     def to_dict(self) -> dict[str, Any]:
         """What the manifest says of it."""
@@ -96,36 +80,30 @@ class Classifier:
 
     def fits(self, schema: Schema) -> bool:
         """Whether it takes this schema's rows and tells its classes apart."""
-        shape = tuple(self.config.get("shape", schema.shape))
-        found = (self.config["width"], self.config["classes"], shape)
-        return found == (schema.width, schema.n_classes, schema.shape)
+        sizes = (self.net.features, self.net.classes) == (schema.width, schema.n_classes)
+        return sizes and self.net.shape in ((), schema.shape)
 
     @torch.no_grad()
     def probabilities(self, x: Tensor) -> Tensor:
         """What the net makes of encoded rows: ``[n, F] → [n, K]``, each row sums to 1."""
-        one = {name: value.unsqueeze(0) for name, value in self.arrays.items()}
-        if x.ndim != 2 or x.shape[1] != self.config["width"]:
+        if x.ndim != 2 or x.shape[1] != self.net.features:
             raise ReleaseError(
-                f"rows of {self.config['width']} encoded features",
+                f"rows of {self.net.features} encoded features",
                 f"shape {list(x.shape)}",
                 "encode them by the release's schema",
             )
-        size = max(1, min(_ROWS, _VALUES // self.config["width"]))
-        parts = [layers.apply(self.net, one, part[None])[0].softmax(1) for part in x.split(size)]
-        return _checked(torch.cat(parts))
+        one = {name: value.unsqueeze(0) for name, value in self.arrays.items()}
+        size = max(1, min(_ROWS, _VALUES // self.net.features))
+        parts = [logits(self.net, one, part[None])[0] for part in x.split(size) if len(part)]
+        return _checked(torch.cat([torch.zeros(0, self.net.classes), *parts]).softmax(1))
 
 
-def _check_sizes(config: Mapping[str, Any], kind: Kind) -> None:
+def _check_sizes(config: Mapping[str, Any]) -> None:
     """Refuse a description that only an altered release has."""
     try:
-        sizes = [
-            config["width"],
-            config["classes"],
-            *(n for key in kind.sizes for n in config[key]),
-        ]
-        fits = config.keys() == {"width", "classes"} | kind.sizes
-        fits = fits and all(type(n) is int and n > 0 for n in sizes) and config["classes"] > 1
-    except (KeyError, TypeError, AttributeError):
+        sizes = [config["features"], config["classes"], *config["widths"], *config["shape"]]
+        fits = all(type(size) is int and size > 0 for size in sizes) and config["classes"] > 1
+    except (KeyError, TypeError):
         fits = False
     if not fits:
         raise ReleaseError(

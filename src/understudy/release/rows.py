@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from understudy.data.arrays import load_npz
-from understudy.data.cells import read_cells, to_array
+from understudy.data.cells import texts, to_array
 from understudy.data.encode import encode
 from understudy.data.records import Records, file_kind
 from understudy.data.schema import Schema
@@ -26,22 +26,23 @@ __all__ = ["features", "labels", "predictions", "read_rows"]
 
 def read_rows(path: str | Path, schema: Schema) -> Records:
     """Read a file by the release's public schema; labels may be absent, persons are left out."""
-    path = Path(path)
-    if not path.exists() or schema.kind != "table" or schema.label is None:
-        return _matched(read(path, _impersonal(schema)))
+    path, whole = Path(path), _impersonal(schema)
+    if schema.kind == "image" or schema.label is None or not path.is_file():
+        return _matched(read(path, whole))
     if file_kind(path) == "npz":
-        return read(path, _impersonal(schema) if "y" in load_npz(path) else _unlabelled(schema))
+        return _matched(read(path, whole if "y" in load_npz(path) else _unlabelled(schema)))
     frame = read_frame(path)
     if schema.label not in frame:
         return from_frame(frame, _unlabelled(schema))
     _check_labels(schema, frame[schema.label])
-    return from_frame(frame, _impersonal(schema))
+    return from_frame(frame, whole)
 
 
 def features(schema: Schema, rows: Records | pd.DataFrame) -> np.ndarray:
     """Encoded features ``[n, F]``; labels are not looked at."""
-    records = Records(frame=rows) if isinstance(rows, pd.DataFrame) else rows
-    return encode(_unlabelled(schema), replace(records, labels=None)).x
+    bare = _unlabelled(schema)
+    records = from_frame(rows, bare) if isinstance(rows, pd.DataFrame) else rows
+    return encode(bare, replace(records, labels=None)).x
 
 
 def labels(schema: Schema, rows: Records) -> np.ndarray | None:
@@ -70,14 +71,14 @@ def _impersonal(schema: Schema) -> Schema:
 def _unlabelled(schema: Schema) -> Schema:
     """The features alone; a file may hold the label, but it is not read."""
     bare = _impersonal(schema)
-    column = () if schema.label_column is None else (schema.label_column.name,)
+    named = () if schema.label is None else (schema.label,)
     return replace(
         bare,
         columns=schema.features,
         label=None,
         classes=(),
         balance=None,
-        ignore=(*bare.ignore, *column),
+        ignore=(*bare.ignore, *named),
     )
 
 
@@ -91,8 +92,9 @@ def _matched(rows: Records) -> Records:
 
 
 def _check_labels(schema: Schema, cells: pd.Series) -> None:
-    assert schema.label_column is not None
-    missing = int(read_cells(schema.label_column, cells, schema.missing_as).missing.sum())
+    """Some labels are of no use: what cannot be measured would look as if it had been."""
+    tokens = set(schema.missing_as) - set(schema.classes)
+    missing = int((cells.isna() | texts(cells).isin(tokens)).sum())
     if missing:
         raise DataError(
             f"a label in every row, or no column {schema.label!r}",
