@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -121,10 +122,10 @@ def _split(study: Study, *, rng: Streams) -> Shards:
     else:
         records = read(study.base / source, study.schema)
     rows = encode(study.schema, records)
-    extra = {"records": records} if plan.split == "column" else {}
-    parts = split(
-        study.schema, rows, plan.split, plan.sites, rng=rng.numpy("split"), **plan.options, **extra
-    )
+    given: dict[str, Any] = {"rng": rng.numpy("split"), "records": records}
+    for name in given.keys() & plan.options.keys():
+        raise StudyError("options of the split", f"simulation.{name}", "remove it")
+    parts = split(study.schema, rows, plan.split, plan.sites, **plan.options, **given)
     return Shards.pack(rows, parts)
 
 

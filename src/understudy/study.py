@@ -82,8 +82,10 @@ class Simulation:
 
     data: str = setting(MISSING, "path of the rows, or bundled:NAME")
     sites: int = setting(MISSING, "number of sites to cut the rows into")
-    split: Literal["uniform", "kmeans", "geometric", "dirichlet", "classes", "column", "person"] = (
-        setting("uniform", "uniform, kmeans, geometric, dirichlet, classes, column or person")
+    split: Literal[
+        "uniform", "kmeans", "geometric", "dirichlet", "classes", "column", "blocks", "person"
+    ] = setting(
+        "uniform", "uniform, kmeans, geometric, dirichlet, classes, column, blocks or person"
     )
     options: dict[str, Any] = field(default_factory=dict, metadata={"help": "options of the split"})
 

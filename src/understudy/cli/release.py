@@ -26,7 +26,13 @@ def sample(
     release: Path = RELEASE,
     n: int = typer.Option(1000, "-n", help="How many rows."),
     output: Path = typer.Option(
-        ..., "--output", "-o", help="CSV or Parquet for tables, npz for images and series."
+        ...,
+        "--output",
+        "-o",
+        help="CSV or Parquet for tables and series, npz for images and series.",
+    ),
+    layout: str | None = typer.Option(
+        None, "--layout", help="Series in CSV or Parquet: long or wide; by default the schema's."
     ),
     label: str | None = typer.Option(None, help="Only rows of this class."),
     seed: int | None = typer.Option(None, help="Draw the same rows again."),
@@ -43,12 +49,15 @@ def sample(
       understudy sample release -n 50 --label malignant -o cases.csv
 
       understudy sample images-release -n 1000 -o images.npz
+
+      understudy sample series-release -n 1000 -o series.csv --layout wide
     """
     with plain_errors(json):
         if output.exists() and not force:
             raise OutputError("a new file", f"{output.name} exists", "choose another, or --force")
         loaded = Release.load(release)
-        with bar("sampling", quiet or json) as tick, Writer(output, loaded.schema) as writer:
+        file = Writer(output, loaded.schema, layout)
+        with bar("sampling", quiet or json) as tick, file as writer:
             for batch in loaded.batches(n, label, seed):
                 writer.write(batch)
                 tick(writer.rows, n, "rows")

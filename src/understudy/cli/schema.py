@@ -15,6 +15,7 @@ from understudy.cli.console import plain_errors
 from understudy.data.check import Finding
 from understudy.data.check import check as check_file
 from understudy.data.draft import draft as draft_file
+from understudy.data.draft_series import SeriesHints
 from understudy.data.schema import Schema
 from understudy.errors import DataError, OutputError
 
@@ -37,6 +38,19 @@ def draft(
     output: Path | None = typer.Option(None, "--output", "-o", help="Write here, not to screen."),
     label: str | None = typer.Option(None, "--label", help="The column that holds the classes."),
     name: str | None = typer.Option(None, "--name", help="The schema's name."),
+    layout: str | None = typer.Option(
+        None, "--layout", help="Series: how the table holds them, long, wide or recording."
+    ),
+    series: str | None = typer.Option(
+        None, "--series", help="Series: the column that tells them apart."
+    ),
+    time: str | None = typer.Option(None, "--time", help="Series: the column of time steps."),
+    length: int | None = typer.Option(
+        None, "--length", min=1, help="Series: how many steps a record has."
+    ),
+    stride: int | None = typer.Option(
+        None, "--stride", min=1, help="Series: steps from one window to the next."
+    ),
     force: bool = typer.Option(False, "--force", help="Overwrite the output."),
     json: bool = JSON,
 ) -> None:
@@ -50,11 +64,15 @@ def draft(
       understudy schema draft patients.csv -o schema.toml --label diagnosis
 
       understudy schema draft scans/ -o schema.toml
+
+      understudy schema draft air.csv -o schema.toml --length 24 --time datetime
     """
     with plain_errors(json):
         if output is not None and output.exists() and not force:
             raise OutputError("a new file", f"{output} exists", "choose another, or --force")
-        text, warnings = draft_file(data, label, name=name)
+        hints = SeriesHints(layout, series, time, length, stride)
+        said = hints if hints != SeriesHints() else None
+        text, warnings = draft_file(data, label, name=name, series=said)
         if output is not None:
             _save(output, text)
     if json:

@@ -18,6 +18,7 @@ from understudy.data.images import IMAGE_FILES, read_images
 from understudy.data.leaf import is_leaf, read_leaf
 from understudy.data.records import Records, check_size, file_kind, unreadable
 from understudy.data.schema import Schema
+from understudy.data.series import fill_missing
 from understudy.errors import DataError
 
 __all__ = ["load_npz", "main_array", "read_arrays", "shape_images", "shape_series"]
@@ -91,16 +92,12 @@ def shape_images(schema: Schema, images: np.ndarray | None) -> np.ndarray:
 
 
 def shape_series(schema: Schema, series: np.ndarray | None) -> np.ndarray:
-    """Series as doubles [n, L, ch], none missing."""
+    """Series as doubles [n, L, ch]; what is missing is filled by the schema's rule."""
     if series is None or series.dtype.kind not in "iuf":
         raise DataError(
             "series as numbers", "none" if series is None else str(series.dtype), "convert them"
         )
-    series = _shaped(schema, series).astype(np.float64)
-    missing = int(np.isnan(series).any(axis=(1, 2)).sum())
-    if missing:
-        raise DataError("no missing values in series", f"{missing} series with some", "fill them")
-    return series
+    return fill_missing(_shaped(schema, series).astype(np.float64), schema)
 
 
 def _shaped(schema: Schema, held: np.ndarray) -> np.ndarray:

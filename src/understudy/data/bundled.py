@@ -1,7 +1,8 @@
-"""Real data that comes with scikit-learn: no download, and a schema written by hand.
+"""Data to start with: no download, and a schema written by hand.
 
+The table and the images are real and come with scikit-learn; the series are made here.
 The bounds below are round figures that leave room on both sides, written down once;
-nothing is fitted when the data is loaded. Both sets are public.
+nothing is fitted when the data is loaded. All sets are public.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from understudy.data.schema import Column, Schema
 from understudy.data.table import Records, from_frame
 from understudy.errors import DataError
 
-__all__ = ["BUNDLED", "bundled", "holdout"]
+__all__ = ["BUNDLED", "bundled", "holdout", "sines"]
+
+SINES = 5_000
+"""How many series "sines" has; FedSTDG takes 50,000 from the same law: `sines` draws any number."""
 
 # name: low, high and decimals of the mean, its standard error, and the worst of three cells
 _CELLS: dict[str, tuple[tuple[float, float, int], ...]] = {
@@ -31,7 +35,7 @@ _CELLS: dict[str, tuple[tuple[float, float, int], ...]] = {
 
 
 def bundled(name: str) -> tuple[Schema, Records]:
-    """The schema and all records of "breast_cancer" (a table) or "digits" (8 x 8 images)."""
+    """Schema and records of "breast_cancer" (a table), "digits" (images) or "sines" (series)."""
     if name not in BUNDLED:
         raise DataError(f"bundled data among {', '.join(BUNDLED)}", repr(name), "choose one")
     return BUNDLED[name]()
@@ -72,4 +76,22 @@ def _digits() -> tuple[Schema, Records]:
     return schema, Records(images=images, labels=held.target.astype(np.int64))
 
 
-BUNDLED = {"breast_cancer": _breast_cancer, "digits": _digits}
+def sines(n: int, length: int = 30, channels: int = 5, *, rng: np.random.Generator) -> np.ndarray:
+    """Series [n, L, ch] by TimeGAN's law (Yoon et al. 2019): (sin(f·t + φ) + 1) / 2.
+
+    Steps t = 0 … L-1; frequency f and phase φ uniform on [0, 0.1), for each series and channel.
+    """
+    rate, phase = rng.uniform(0, 0.1, (2, n, 1, channels))
+    return (np.sin(rate * np.arange(length)[:, None] + phase) + 1) / 2
+
+
+def _sines() -> tuple[Schema, Records]:
+    channels = tuple(Column(f"wave{i}", "numeric", 0.0, 1.0, decimals=6) for i in range(1, 6))
+    layout = dict(layout="long", series="series", time="step", every=1.0)
+    schema = Schema("series", "sines", SINES, channels, shape=(30, 5), **layout)  # type: ignore[arg-type]
+    held = sines(SINES, rng=np.random.default_rng(0)).round(6)
+    place = np.arange(SINES)
+    return schema, Records(series=held, recording=place, start=np.zeros_like(place))
+
+
+BUNDLED = {"breast_cancer": _breast_cancer, "digits": _digits, "sines": _sines}

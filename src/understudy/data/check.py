@@ -14,8 +14,10 @@ import pandas as pd
 
 from understudy.data.cells import RULES, bounds, read_cells
 from understudy.data.encode import encode
+from understudy.data.layout import overlap_notes
 from understudy.data.schema import Column, Schema
-from understudy.data.table import Records, read, read_frame
+from understudy.data.series import channel_cells
+from understudy.data.table import Records, from_frame, is_series_table, read, read_frame
 from understudy.errors import DataError
 
 __all__ = ["Finding", "check"]
@@ -35,6 +37,8 @@ def check(schema: Schema, path: str | Path) -> list[Finding]:
     """Read a file by the schema and say what was found, errors last."""
     path = Path(path)
     try:
+        if path.exists() and is_series_table(path, schema):
+            return _check_series(schema, read_frame(path, schema))
         if schema.kind != "table" or not path.is_file():
             return _check_arrays(schema, read(path, schema))
         return _check_table(schema, read_frame(path, schema))
@@ -59,6 +63,19 @@ def _check_table(schema: Schema, frame: pd.DataFrame) -> list[Finding]:
     return [_count(schema, len(frame)), ok, *notes, *errors]
 
 
+def _check_series(schema: Schema, frame: pd.DataFrame) -> list[Finding]:
+    """Cells first, then what only whole series show: steps, lengths, windows."""
+    frame = frame.set_axis([str(c).strip() for c in frame.columns], axis=1)
+    pairs = zip(schema.columns, channel_cells(frame, schema), strict=True)
+    found = [finding for pair in pairs for finding in _check_column(schema, *pair)]
+    if any(f.level == "error" for f in found):
+        found.sort(key=lambda finding: finding.level == "error")
+        return [Finding("ok", f"{len(frame)} rows", rows=len(frame)), *found]
+    records = from_frame(frame, schema)
+    found += [Finding("note", note, schema.time) for note in overlap_notes(schema)]
+    return [_count(schema, len(records)), *found, *_check_rows(schema, records)]
+
+
 def _check_column(schema: Schema, column: Column, cells: pd.Series) -> list[Finding]:
     read = read_cells(column, cells, schema.missing_as)
     wrong, missing = int(read.wrong.sum()), int(read.missing.sum())
@@ -72,13 +89,20 @@ def _check_column(schema: Schema, column: Column, cells: pd.Series) -> list[Find
             text = f"{wrong} cells are none of the public categories; set other, or correct them"
         found.append(Finding("error", text, column.name, wrong))
     if missing:
-        text = f"{missing} cells are missing"
-        fine = "note" if column.missing else "error"
-        text += "" if column.missing else "; fill them, or set missing = true"
-        found.append(Finding(fine, text, column.name, missing))
+        level, rule = _missing_rule(schema, column)
+        found.append(Finding(level, f"{missing} cells are missing{rule}", column.name, missing))
     if column.low is not None:
         found += _clamped(column, read.values)
     return found
+
+
+def _missing_rule(schema: Schema, column: Column) -> tuple[str, str]:
+    if schema.kind == "series":
+        if schema.fill is None:
+            return "error", "; fill them, or set fill"
+        said = f"{schema.fill:g}" if isinstance(schema.fill, float) else f"the {schema.fill} value"
+        return "note", f" and become {said}"
+    return ("note", "") if column.missing else ("error", "; fill them, or set missing = true")
 
 
 def _clamped(column: Column, values: np.ndarray) -> list[Finding]:
@@ -112,7 +136,8 @@ def _check_rows(schema: Schema, records: Records) -> list[Finding]:
 def _count(schema: Schema, rows: int) -> Finding:
     if rows == 0:
         return Finding("note", "no rows: the site can take part and contributes nothing")
+    what = "series" if schema.kind == "series" else "rows"
     if rows > schema.records:
-        text = f"{rows} rows, more than the {schema.records} records declared for all sites"
+        text = f"{rows} {what}, more than the {schema.records} records declared for all sites"
         return Finding("note", text, rows=rows)
-    return Finding("ok", f"{rows} rows", rows=rows)
+    return Finding("ok", f"{rows} {what}", rows=rows)

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -24,6 +25,9 @@ from understudy.data.schema import MISSING_AS, Column
 from understudy.data.schema_toml import toml_key, toml_value
 from understudy.data.table import read_frame
 from understudy.errors import DataError
+
+if TYPE_CHECKING:
+    from understudy.data.draft_series import SeriesHints
 
 __all__ = ["draft"]
 
@@ -54,13 +58,24 @@ HEADER = """\
 
 
 def draft(
-    path: str | Path, label: str | None = None, *, name: str | None = None
+    path: str | Path,
+    label: str | None = None,
+    *,
+    name: str | None = None,
+    series: SeriesHints | None = None,
 ) -> tuple[str, list[str]]:
-    """Guess a schema: (TOML text, warnings in plain words)."""
+    """Guess a schema: (TOML text, warnings in plain words).
+
+    With ``series`` a table is taken to hold series, as far as the hints say how.
+    """
     path = Path(path)
     if not path.exists():
         raise DataError("a data file", f"nothing at {path}", "check the path")
     name = name or re.split(r"\.(csv|parquet|pq|npz)", path.name)[0]
+    if series is not None:
+        from understudy.data.draft_series import draft_series
+
+        return draft_series(read_frame(path), label, name, series)
     if is_leaf(path):
         raise DataError("rows to draft from", "LEAF's JSON", "start from docs/schema.md's FEMNIST")
     if path.is_dir():
@@ -74,14 +89,14 @@ def _draft_table(frame: pd.DataFrame, label: str | None, name: str) -> tuple[str
     names = [str(column).strip() for column in frame.columns]
     _check_header(names, len(frame), label)
     guesses = [_guess(column, frame.iloc[:, i], column == label) for i, column in enumerate(names)]
-    lines = _head("table", name, len(frame))
+    lines = head("table", name, len(frame))
     if label is not None:
         lines.append(f"label = {toml_value(label)}")
     for column, (entry, remarks) in zip(names, guesses, strict=True):
         lines += ["", f"[columns.{toml_key(column)}]"]
         lines += [f"# {remark}" for remark in remarks]
         lines += [f"{key} = {toml_value(value)}" for key, value in entry.items()]
-    return HEADER + "\n".join(lines) + "\n", _warnings(names, guesses)
+    return HEADER + "\n".join(lines) + "\n", warn(names, guesses)
 
 
 Guess = tuple[dict[str, object], list[str]]
@@ -89,10 +104,10 @@ Guess = tuple[dict[str, object], list[str]]
 
 def _guess(name: str, cells: pd.Series, is_label: bool) -> Guess:
     """Entries and remarks for one column."""
-    counts, missing = _counts(cells)
+    counts, missing = count_cells(cells)
     reason = None if is_label else _identifies(name, counts)
     if reason:
-        return {"kind": "unclassified"}, [_decide(reason)]
+        return {"kind": "unclassified"}, [decide(reason)]
     entry, remarks = _by_values(counts, is_label)
     if missing and not is_label and entry["kind"] != "unclassified":
         entry["missing"] = True
@@ -102,17 +117,17 @@ def _guess(name: str, cells: pd.Series, is_label: bool) -> Guess:
 
 def _by_values(counts: pd.Series, is_label: bool) -> Guess:
     if not len(counts):
-        return {"kind": "unclassified"}, [_decide("it holds no values")]
+        return {"kind": "unclassified"}, [decide("it holds no values")]
     if not is_label and {text.lower() for text in counts.index} <= set(TRUTHS):
         return {"kind": "boolean"}, ["guess: only yes/no values seen"]
     if not is_label:
         for kind in ("integer", "numeric", "date"):
-            values = _values(counts, kind)
+            values = numbers(counts, kind)
             if values is not None:
-                return _bounded(kind, values)
+                return bounded(kind, values)
     if len(counts) > MAX_LISTED:
         reason = f"it has more than {MAX_LISTED} different texts: group them, or leave it out"
-        return {"kind": "unclassified"}, [_decide(reason)]
+        return {"kind": "unclassified"}, [decide(reason)]
     entry: dict[str, object] = {"kind": "categorical", "categories": sorted(counts.index)}
     remarks = ["guess: the categories seen; add those that are possible"]
     if (counts < RARE).any():
@@ -120,7 +135,8 @@ def _by_values(counts: pd.Series, is_label: bool) -> Guess:
     return entry, remarks
 
 
-def _bounded(kind: str, values: np.ndarray) -> Guess:
+def bounded(kind: str, values: np.ndarray) -> Guess:
+    """Entries and remarks for a column with bounds, from the values seen."""
     low, high = outwards(float(values.min()), float(values.max()))
     remarks = ["guess: bounds from the rows, rounded outwards"]
     if kind == "date":
@@ -153,14 +169,14 @@ def outwards(low: float, high: float) -> tuple[float, float]:
     return down, up
 
 
-def _counts(cells: pd.Series) -> tuple[pd.Series, int]:
+def count_cells(cells: pd.Series) -> tuple[pd.Series, int]:
     """How often each text occurs, and how many cells are missing."""
     text = texts(cells)
     missing = cells.isna() | text.isin(MISSING_AS)
     return text[~missing].astype(object).value_counts(), int(missing.sum())
 
 
-def _values(counts: pd.Series, kind: str) -> np.ndarray | None:
+def numbers(counts: pd.Series, kind: str) -> np.ndarray | None:
     """The different values if all can be read as this kind, and are finite."""
     low, high = ("1900-01-01", "2100-01-01") if kind == "date" else (-1, 1)
     column = Column("draft", kind, low, high)  # type: ignore[arg-type]
@@ -169,26 +185,33 @@ def _values(counts: pd.Series, kind: str) -> np.ndarray | None:
     return cells.values if fits and np.abs(cells.values).max(initial=0) < FAR else None
 
 
+def names_someone(name: str) -> bool:
+    """Whether a column is called like an identifier or personal data."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower()
+    return IDENTIFIER.search(words) is not None
+
+
 def _identifies(name: str, counts: pd.Series) -> str | None:
     """Why a column looks as if it could name a person, if it does."""
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower()
-    if IDENTIFIER.search(words):
+    if names_someone(name):
         return "its name suggests an identifier or personal data"
     rows, distinct = int(counts.sum()), len(counts)
-    if rows < MANY or distinct <= rows / 2 or _values(counts, "date") is not None:
+    if rows < MANY or distinct <= rows / 2 or numbers(counts, "date") is not None:
         return None
-    if _values(counts, "numeric") is None:
+    if numbers(counts, "numeric") is None:
         return "most rows have another text, as in names or free text"
-    if distinct == rows and _values(counts, "integer") is not None:
+    if distinct == rows and numbers(counts, "integer") is not None:
         return "every row has another value, as in an identifier"
     return None
 
 
-def _decide(reason: str) -> str:
+def decide(reason: str) -> str:
+    """The remark that asks a human to decide."""
     return f'DECIDE: {reason}. Give it a kind, or kind = "ignore", or name it as person'
 
 
-def _head(kind: str, name: str, rows: int) -> list[str]:
+def head(kind: str, name: str, rows: int) -> list[str]:
+    """The first lines of a draft."""
     scale = 10 ** max(0, len(str(max(rows, 1))) - 2)
     return [
         f"kind = {toml_value(kind)}",
@@ -198,7 +221,8 @@ def _head(kind: str, name: str, rows: int) -> list[str]:
     ]
 
 
-def _warnings(names: Sequence[str], guesses: Sequence[Guess]) -> list[str]:
+def warn(names: Sequence[str], guesses: Sequence[Guess]) -> list[str]:
+    """What a draft reveals and leaves open, in plain words."""
     kinds = [str(entry["kind"]) for entry, _ in guesses]
     bounded = sum(kind in ("numeric", "integer", "date") for kind in kinds)
     listed = kinds.count("categorical")
@@ -242,17 +266,17 @@ def _draft_arrays(arrays: dict[str, np.ndarray], name: str) -> tuple[str, list[s
         text, warnings = _draft_table(frame, "y" if "y" in arrays else None, name)
         return text.replace("\n\n", "\n".join(["", *_others(arrays), "", ""]), 1), warnings
     image = "images" in arrays or ("series" not in arrays and held.dtype == np.uint8)
-    lines = [*_head("image" if image else "series", name, len(held))]
+    lines = [*head("image" if image else "series", name, len(held))]
     lines.append(f"shape = {toml_value(held.shape[1:])}")
     if "y" in arrays:
         classes = sorted(np.unique(arrays["y"]).tolist())
         lines.append(f"classes = {toml_value([str(c) for c in classes])}  # guess: those seen")
     lines += _others(arrays)
     for i in range(0 if image else held.shape[2]):
-        entry, remarks = _bounded("numeric", held[:, :, i].astype(np.float64).ravel())
+        entry, remarks = bounded("numeric", held[:, :, i].astype(np.float64).ravel())
         lines += ["", f"[columns.channel{i + 1}]", *(f"# {remark}" for remark in remarks)]
         lines += [f"{key} = {toml_value(value)}" for key, value in entry.items()]
-    return HEADER + "\n".join(lines) + "\n", _warnings([], []) + (
+    return HEADER + "\n".join(lines) + "\n", warn([], []) + (
         [] if image else ["Bounds of the channels come from the series."]
     )
 
@@ -273,10 +297,10 @@ def _draft_folder(path: Path, name: str, label: str | None) -> tuple[str, list[s
     if not files:
         raise DataError("a folder of PNG or JPEG images", "none", "check the path")
     shape = f"shape = {toml_value(image_shape(files[0]))}  # guess: the first image's"
-    lines = [*_head("image", name, len(files)), shape, RESIZE]
+    lines = [*head("image", name, len(files)), shape, RESIZE]
     if celeba:
         lines += [f"label = {toml_value(label or 'Male')}  # any of the attributes", *CELEBA]
     elif folders:
         classes = [folder.name for folder in folders]
         lines.append(f"classes = {toml_value(classes)}  # guess: the sub-folders")
-    return HEADER + "\n".join(lines) + "\n", _warnings([], [])
+    return HEADER + "\n".join(lines) + "\n", warn([], [])

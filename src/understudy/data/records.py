@@ -21,7 +21,8 @@ SUFFIXES = {"csv": (".csv",), "parquet": (".parquet", ".pq"), "npz": (".npz",)}
 class Records:
     """Rows as users meet them: one of a frame, images (bytes [n, H, W(, C)]) or series [n, L, ch].
 
-    ``labels`` and ``person`` [n] go with images and series (a table's label is a column).
+    ``labels`` and ``person`` [n] go with images and series (a table's label is a column). Series
+    from tables know the ``recording`` [n] they were cut from and the ``start`` [n] in it.
     """
 
     frame: pd.DataFrame | None = None
@@ -29,6 +30,8 @@ class Records:
     series: np.ndarray | None = None
     labels: np.ndarray | None = None
     person: np.ndarray | None = None
+    recording: np.ndarray | None = None
+    start: np.ndarray | None = None
 
     def __len__(self) -> int:
         held = [h for h in (self.frame, self.images, self.series) if h is not None]
@@ -38,7 +41,7 @@ class Records:
         """Some of the records, in the given order."""
         cut = {
             name: None if held is None else held[rows]
-            for name in ("images", "series", "labels", "person")
+            for name in ("images", "series", "labels", "person", "recording", "start")
             for held in [getattr(self, name)]
         }
         frame = None if self.frame is None else self.frame.iloc[rows].reset_index(drop=True)

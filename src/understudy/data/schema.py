@@ -15,6 +15,7 @@ from datetime import date, timedelta
 from functools import cached_property
 from pathlib import Path
 
+from understudy.data.layout import PATTERN, check_layout
 from understudy.errors import SchemaError
 
 __all__ = ["KINDS", "MISSING_AS", "Column", "Schema"]
@@ -125,6 +126,11 @@ class Schema:
     cell texts that mean "missing" (unless a column lists one as a category). For images,
     ``label`` may name the attribute that the classes are about; ``resize`` lets image files
     of other sizes be cropped and scaled; ``white`` is the brightest value in lists of pixels.
+
+    For series, ``layout`` says how tables hold them: ``series`` and ``time`` name columns,
+    ``every`` is the spacing of the steps, ``stride`` that of windows cut from longer series;
+    ``pad`` lengthens shorter ones, ``fill`` is what missing values become. In wide tables
+    ``pattern`` names the columns, with steps from ``first`` on. `layout` holds their rules.
     """
 
     kind: str
@@ -141,6 +147,15 @@ class Schema:
     missing_as: tuple[str, ...] = field(default=MISSING_AS)
     resize: bool = False
     white: float = 1.0
+    layout: str | None = None
+    series: str | None = None
+    time: str | None = None
+    every: float | str | None = None
+    stride: int | None = None
+    pad: bool = False
+    fill: float | str | None = None
+    pattern: str = PATTERN
+    first: int = 0
 
     def __post_init__(self) -> None:
         self.check()
@@ -162,6 +177,7 @@ class Schema:
         self._check_classes()
         self._check_balance()
         self._check_person()
+        check_layout(self)
 
     def _check_columns(self) -> None:
         names = [c.name for c in self.columns]
@@ -174,7 +190,9 @@ class Schema:
             c.missing or c.kind not in ("numeric", "integer") for c in self.columns
         ):
             raise SchemaError(
-                "numeric or integer channels without missing values", "others", "change [columns.…]"
+                "numeric or integer channels without missing values",
+                "others",
+                "change [columns.…]; for missing values set fill",
             )
 
     def _check_shape(self) -> None:
@@ -245,8 +263,8 @@ class Schema:
         return column.classes
 
     def _check_attribute(self) -> None:
-        """An image's label names what its classes are about; the files may hold others."""
-        if self.kind != "image" or len(self.classes) < 2:
+        """An image's label names what its classes are about, a series' the column they are in."""
+        if (self.kind == "series" and self.layout is None) or len(self.classes) < 2:
             raise SchemaError(
                 "classes for images and series", "a label column", "list classes, or remove label"
             )

@@ -4,8 +4,9 @@ Uniform, k-means and geometric follow FedVAE §4.4.1; Dirichlet and classes-per-
 the usual label-skewed splits; column and files follow sites that exist. Splits read
 private rows freely: they say who holds what, they are no part of a mechanism. Where
 rows belong to persons, all of a person's rows go to the site of the first of them
-(column and files excepted: there the data says where a row lives). The split by person
-may leave persons out: the only one in which a row goes nowhere.
+(column and files excepted: there the data says where a row lives). Windows of one long
+recording overlap; blocks and column keep neighbours together. Two splits may leave rows
+out: the one by person those of few rows, the one by blocks windows that cross a border.
 """
 
 from __future__ import annotations
@@ -37,15 +38,20 @@ def split(
     sites: int,
     *,
     rng: np.random.Generator | Streams,
+    records: Records | None = None,
     **options: object,
 ) -> list[np.ndarray]:
-    """Row numbers of each site, ascending. Options depend on ``how``: see ``SPLITS``."""
+    """Row numbers of each site, ascending. Options depend on ``how``: see ``SPLITS``.
+
+    ``records`` are what ``encoded`` was made from: column and blocks need what is not encoded.
+    """
     if how not in SPLITS:
         raise StudyError(f"a split among {', '.join(SPLITS)}", repr(how), "choose one")
     if sites < 1:
         raise StudyError("at least one site", str(sites), "change sites")
     deal = SPLITS[how]
-    allowed = list(inspect.signature(deal).parameters)[4:]
+    taken = list(inspect.signature(deal).parameters)[4:]
+    allowed = [name for name in taken if name != "records"]
     unknown = sorted(set(options) - set(allowed))
     if unknown:
         raise StudyError(
@@ -54,7 +60,8 @@ def split(
             "remove or rename them",
         )
     generator = rng.numpy("split") if isinstance(rng, Streams) else rng
-    site = deal(schema, encoded, sites, rng=generator, **options)
+    extra = {"records": records} if "records" in taken else {}
+    site = deal(schema, encoded, sites, rng=generator, **options, **extra)
     if encoded.person is not None and how not in ("column", "person", "files"):
         site = _keep_together(site, encoded.person)
     return _parts(site, sites)
@@ -147,6 +154,36 @@ def column(
     return _column_codes(schema, rows, column, records) % sites
 
 
+def blocks_of_time(
+    schema: Schema,
+    rows: Encoded,
+    sites: int,
+    *,
+    rng: np.random.Generator,
+    records: Records | None = None,
+) -> np.ndarray:
+    """Equal stretches of time, one per site; -1 for windows that reach into the next one."""
+    if records is None or records.recording is None or records.start is None:
+        raise StudyError("series read from a table", "others", "use another split")
+    if rows.person is not None:
+        raise StudyError(
+            "blocks of series without persons", "a person", 'use split = "person" or "column"'
+        )
+    recording, start = pd.factorize(records.recording)[0], records.start
+    order = np.lexsort((start, recording))
+    site = np.arange(len(order)) * sites // max(len(order), 1)
+    crossing = _crossing(site, recording[order], start[order], schema.shape[0])
+    found = np.empty(len(order), np.int64)
+    found[order] = np.where(crossing, -1, site)
+    if len(np.unique(found[found >= 0])) < min(sites, len(order)):
+        raise StudyError(
+            "stretches of time that are longer than a window",
+            f"too many sites ({sites})",
+            "use fewer sites, or a stride as long as the window",
+        )
+    return found
+
+
 def person(
     schema: Schema, rows: Encoded, sites: int, *, rng: np.random.Generator, least: int = 1
 ) -> np.ndarray:
@@ -197,6 +234,7 @@ SPLITS: dict[str, Callable[..., np.ndarray]] = {
     "dirichlet": dirichlet,
     "classes": classes,
     "column": column,
+    "blocks": blocks_of_time,
     "person": person,
     "files": files,
 }
@@ -212,6 +250,15 @@ def _parts(site: np.ndarray, sites: int) -> list[np.ndarray]:
 def _keep_together(site: np.ndarray, person: np.ndarray) -> np.ndarray:
     _, first, inverse = np.unique(person, return_index=True, return_inverse=True)
     return site[first][inverse]
+
+
+def _crossing(
+    site: np.ndarray, recording: np.ndarray, start: np.ndarray, length: int
+) -> np.ndarray:
+    """Which windows, in order of time, share steps with the next site's first one."""
+    edges = np.flatnonzero(np.diff(site)) + 1
+    at = np.append(edges, -1)[np.searchsorted(edges, np.arange(len(site)), side="right")]
+    return (at >= 0) & (recording[at] == recording) & (start[at] < start + length)
 
 
 def _deal_classes(n: int, sites: int, each: int, *, rng: np.random.Generator) -> np.ndarray:
@@ -231,6 +278,9 @@ def _column_codes(schema: Schema, rows: Encoded, name: str, records: Records | N
     for block in blocks(schema):
         if block.column == name and block.kind == "categorical":
             return rows.x[:, block.start : block.stop].argmax(1)
+    if records is not None and records.recording is not None and name == schema.series:
+        held = records.recording if rows.rows is None else records.recording[rows.rows]
+        return pd.factorize(held)[0]
     if records is None or records.frame is None or name not in records.frame:
         raise StudyError("the name of a column to split by", repr(name), "name one of the table's")
     values = records.frame[name] if rows.rows is None else records.frame[name].iloc[rows.rows]

@@ -7,30 +7,41 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from understudy.data.records import Records
 from understudy.data.schema import Schema
+from understudy.data.series import series_to_frame
 from understudy.errors import OutputError
 
 __all__ = ["Writer"]
 
 _TABLES = (".csv", ".parquet")
+_ENDINGS = {"table": _TABLES, "image": (".npz",), "series": (".npz", *_TABLES)}
 
 
 class Writer:
-    """A file that grows by batches and appears, complete, when the writer is closed."""
+    """A file that grows by batches and appears, complete, when the writer is closed.
 
-    def __init__(self, path: Path, schema: Schema) -> None:
-        wanted = _TABLES if schema.kind == "table" else (".npz",)
+    ``layout`` (long or wide) is for series in tables; by default the schema's, or long.
+    """
+
+    def __init__(self, path: Path, schema: Schema, layout: str | None = None) -> None:
+        wanted = _ENDINGS[schema.kind]
         if path.suffix not in wanted:
             raise OutputError(
                 f"a file ending in {' or '.join(wanted)} for {schema.kind} data",
                 path.suffix or "no ending",
                 "change the name of the output",
             )
+        if layout is not None and (schema.kind != "series" or path.suffix == ".npz"):
+            raise OutputError(
+                "a layout for series in CSV or Parquet", f"{schema.kind} data", "leave it out"
+            )
         if not path.absolute().parent.is_dir():
             raise OutputError("an existing folder", f"none for {path.name}", "create it first")
         self.path, self.rows = path, 0
+        self._schema, self._layout = schema, layout
         self._partial = path.with_name(f".{path.name}.partial")
         self._parquet: Any = None
         self._batches: list[Records] = []
@@ -49,20 +60,23 @@ class Writer:
         self.rows += len(batch)
 
     def _write(self, batch: Records) -> None:
-        if batch.frame is None:
+        frame = batch.frame
+        if batch.series is not None and self.path.suffix != ".npz":
+            frame = series_to_frame(batch, self._schema, self._layout, first=self.rows)
+        if frame is None:
             self._batches.append(batch)
         elif self.path.suffix == ".csv":
-            batch.frame.to_csv(
+            frame.to_csv(
                 self._partial, mode="a" if self.rows else "w", header=not self.rows, index=False
             )
         else:
-            self._write_parquet(batch)
+            self._write_parquet(frame)
 
-    def _write_parquet(self, batch: Records) -> None:
+    def _write_parquet(self, frame: pd.DataFrame) -> None:
         import pyarrow
         import pyarrow.parquet
 
-        table = pyarrow.Table.from_pandas(batch.frame, preserve_index=False)
+        table = pyarrow.Table.from_pandas(frame, preserve_index=False)
         if self._parquet is None:
             self._parquet = pyarrow.parquet.ParquetWriter(self._partial, table.schema)
         self._parquet.write_table(table.cast(self._parquet.schema))

@@ -17,8 +17,10 @@ import pandas as pd
 
 from understudy.data.arrays import load_npz, main_array, read_arrays
 from understudy.data.cells import read_cells, settle, texts, to_array
+from understudy.data.layout import file_columns
 from understudy.data.records import Records, check_size, file_kind, unreadable
 from understudy.data.schema import Schema
+from understudy.data.series import series_from_frame, series_to_frame
 from understudy.errors import DataError, OutputError
 
 __all__ = ["Records", "from_frame", "read", "write"]
@@ -29,18 +31,37 @@ def read(path: str | Path, schema: Schema) -> Records:
     path = Path(path)
     if not path.exists():
         raise DataError("a data file", f"nothing at {path}", "check the path")
-    if schema.kind == "table":
+    if schema.kind == "table" or is_series_table(path, schema):
         return from_frame(read_frame(path, schema), schema)
     return read_arrays(path, schema)
 
 
-def write(records: Records, path: str | Path) -> None:
-    """Write a table as CSV or Parquet, images and series as npz; whole or not at all."""
+def is_series_table(path: Path, schema: Schema) -> bool:
+    """Whether the file holds series in a table, not in arrays; refused if none is declared."""
+    if schema.kind != "series" or not path.is_file() or path.suffix == ".json":
+        return False
+    if file_kind(path) == "npz":
+        return False
+    _check_declared(schema)
+    return True
+
+
+def write(
+    records: Records, path: str | Path, schema: Schema | None = None, layout: str | None = None
+) -> None:
+    """Write a table as CSV or Parquet, images and series as npz; whole or not at all.
+
+    With their ``schema`` series can be CSV or Parquet, too, long or wide as ``layout`` says.
+    """
     path = Path(path)
     kind = file_kind(path)
+    if records.series is not None and schema is not None and kind != "npz":
+        records = Records(frame=series_to_frame(records, schema, layout))
     if (records.frame is None) != (kind == "npz"):
         raise OutputError(
-            "CSV or Parquet for tables, npz for images and series", path.name, "rename the output"
+            "CSV or Parquet for tables, npz for images and series",
+            path.name,
+            "rename the output" if records.series is None else "rename it, or pass the schema",
         )
     part = path.with_name(f".{path.name}.part")
     try:
@@ -52,9 +73,15 @@ def write(records: Records, path: str | Path) -> None:
 
 
 def from_frame(frame: pd.DataFrame, schema: Schema) -> Records:
-    """Check a table against the schema and type its columns, in declared order."""
+    """Check a table against the schema and type its columns, in declared order.
+
+    A table of series becomes arrays, cut as the schema's layout says.
+    """
+    _check_declared(schema)
     frame = frame.set_axis([str(c).strip() for c in frame.columns], axis=1)
     check_columns(list(frame.columns), schema)
+    if schema.kind == "series":
+        return series_from_frame(frame, schema)
     columns = {}
     for column in schema.columns:
         cells = settle(column, read_cells(column, frame[column.name], schema.missing_as))
@@ -63,22 +90,33 @@ def from_frame(frame: pd.DataFrame, schema: Schema) -> Records:
     return Records(frame=pd.DataFrame(columns), person=person)
 
 
+def _check_declared(schema: Schema) -> None:
+    """Refuse tables of what the schema does not say how to read from one."""
+    if schema.kind == "series" and schema.layout is None:
+        raise DataError(
+            "a layout in the schema for series in a table",
+            "none",
+            "set layout = long, wide or recording, or save the series as npz",
+        )
+    if schema.kind == "image":
+        raise DataError("images as files or arrays", "a table", "save them as npz")
+
+
 def check_columns(names: Sequence[str], schema: Schema, person_apart: bool = False) -> None:
     """Refuse missing, extra and repeated columns.
 
     Extra names are quoted only once all declared ones were found: in a file without a
     header line they would be the values of the first record.
     """
-    wanted = [c.name for c in schema.columns]
-    if schema.person is not None and not person_apart:
-        wanted.append(schema.person)
-    lacking = [name for name in wanted if name not in names]
+    wanted = [n for n in file_columns(schema) if not (person_apart and n == schema.person)]
+    there = set(names)
+    lacking = [name for name in wanted if name not in there]
     if lacking:
         hint = "rename or add them" if len(lacking) < len(wanted) else "add the header line"
         raise DataError("the declared columns", f"no {_some(lacking)}", hint)
-    if len(set(names)) < len(names):
+    if len(there) < len(names):
         raise DataError("each column once", "a repeated column", "rename or remove it")
-    extra = set(names) - {*wanted, *schema.ignore, schema.person}
+    extra = there - {*wanted, *schema.ignore, schema.person}
     if extra:
         raise DataError(
             "only declared columns",
@@ -149,8 +187,7 @@ def _check_names(names: list[str], schema: Schema | None) -> None:
 def _no_rows(schema: Schema | None) -> pd.DataFrame:
     if schema is None:
         return pd.DataFrame()
-    names = [c.name for c in schema.columns] + ([schema.person] if schema.person else [])
-    return pd.DataFrame({name: pd.Series(dtype="str") for name in names})
+    return pd.DataFrame({name: pd.Series(dtype="str") for name in file_columns(schema)})
 
 
 def _frame_of_arrays(arrays: dict[str, np.ndarray], schema: Schema) -> pd.DataFrame:

@@ -32,6 +32,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from understudy.data.layout import overlap_notes
 from understudy.data.schema import Schema
 from understudy.data.shards import Shards
 from understudy.errors import PrivacyError, StudyError
@@ -214,7 +215,7 @@ def _frame(
         rate=study.cohort.rate,
         joins=study.cohort.joins,
         before=terms.get("before"),
-        notes=terms.get("notes", ()),
+        notes=(*(overlap_notes(study.schema) if unit == "record" else ()), *terms.get("notes", ())),
         size=study.cohort.size,
     )
     if plan.size and plan.joins is not None and plan.joins < plan.calls:

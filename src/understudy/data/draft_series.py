@@ -1,0 +1,256 @@
+"""A first schema for series in a table: layout, steps and channels guessed for a human to edit.
+
+As in `draft`, everything that was read off the rows is marked as a guess. What a file cannot
+tell (how long a window of one recording should be) must be said.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from understudy.data.cells import texts
+from understudy.data.draft import (
+    HEADER,
+    bounded,
+    count_cells,
+    decide,
+    head,
+    names_someone,
+    numbers,
+    warn,
+)
+from understudy.data.layout import PATTERN, SPACINGS
+from understudy.data.schema_toml import toml_key, toml_value
+from understudy.data.series import series_times
+from understudy.errors import DataError
+
+__all__ = ["SeriesHints", "draft_series"]
+
+TIME = re.compile(r"(date_?time|timestamp|time|date|step|hour|minute|second|day|week|month|t)")
+LEAST = 4
+"""So many numbered columns before a table looks wide."""
+
+Entry = tuple[dict[str, object], list[str]]
+
+
+@dataclass(frozen=True)
+class SeriesHints:
+    """What the user says of the table; what is None is guessed."""
+
+    layout: str | None = None
+    series: str | None = None
+    time: str | None = None
+    length: int | None = None
+    stride: int | None = None
+
+
+@dataclass(frozen=True)
+class _Wide:
+    """How the columns of a wide table are named: stems are channels, numbers are steps."""
+
+    channels: dict[str, list[str]]
+    pattern: str
+    first: int
+    length: int
+
+
+def draft_series(
+    frame: pd.DataFrame, label: str | None, name: str, hints: SeriesHints
+) -> tuple[str, list[str]]:
+    """Guess a schema of series: (TOML text, warnings in plain words)."""
+    frame = frame.set_axis([str(c).strip() for c in frame.columns], axis=1)
+    _check_names(frame, label, hints)
+    wide = None if hints.layout in ("long", "recording") else _wide(frame, label, hints)
+    if wide is None and hints.layout == "wide":
+        raise DataError(
+            "columns numbered by step, such as CO_0 … CO_23", "none", "rename them, or --layout"
+        )
+    if wide is not None and (hints.series is None or hints.layout == "wide"):
+        return _draft_wide(frame, label, name, hints, wide)
+    hints = replace(hints, time=hints.time or _time(frame, label, hints))
+    return _draft_steps(frame, label, name, hints)
+
+
+def _check_names(frame: pd.DataFrame, label: str | None, hints: SeriesHints) -> None:
+    if frame.empty:
+        raise DataError("rows to draft from", "none", "use a site's file that has rows")
+    for what, column in (("label", label), ("series", hints.series), ("time", hints.time)):
+        if column is not None and column not in frame:
+            raise DataError(f"--{what} among the columns", repr(column), "check its name")
+
+
+def _wide(frame: pd.DataFrame, label: str | None, hints: SeriesHints) -> _Wide | None:
+    """The numbered columns, if most columns are numbered alike."""
+    others = {label, hints.series, hints.time}
+    groups: dict[str, dict[int, str]] = {}
+    for column in frame.columns:
+        found = re.fullmatch(r"(.*?)(0|[1-9]\d*)", column)
+        if found and column not in others:
+            groups.setdefault(found[1], {})[int(found[2])] = column
+    steps = [sorted(group) for group in groups.values()]
+    if not steps or any(s != steps[0] for s in steps) or len(steps[0]) < LEAST:
+        return None
+    first, length = steps[0][0], len(steps[0])
+    consecutive = steps[0] == list(range(first, first + length))
+    most = 2 * length * len(steps) > len(frame.columns) and hints.length in (None, length)
+    return _named(groups, first, length) if consecutive and most else None
+
+
+def _named(groups: dict[str, dict[int, str]], first: int, length: int) -> _Wide | None:
+    """Channels and pattern from what stands before the numbers."""
+    ends = {re.sub(r".*[^_\-. ]", "", stem) for stem in groups}
+    if len(ends) > 1:
+        return None
+    end = ends.pop()
+    names = {stem: stem.removesuffix(end) or "value" for stem in groups}
+    pattern = "{channel}" + end + "{step}" if all(s != end for s in groups) else end + "{step}"
+    channels = {names[stem]: [group[i] for i in sorted(group)] for stem, group in groups.items()}
+    return _Wide(channels, pattern, first, length)
+
+
+def _draft_wide(
+    frame: pd.DataFrame, label: str | None, name: str, hints: SeriesHints, wide: _Wide
+) -> tuple[str, list[str]]:
+    cells = {c: pd.Series(frame[part].to_numpy().ravel()) for c, part in wide.channels.items()}
+    settings = ['layout = "wide"  # guess: the columns are numbered']
+    settings += _series(hints)
+    if wide.pattern != PATTERN:
+        settings.append(f"pattern = {toml_value(wide.pattern)}")
+    if wide.first:
+        settings.append(f"first = {wide.first}  # the number of the first step")
+    used = {column for part in wide.channels.values() for column in part}
+    return _text(frame, label, name, hints, cells, used, (wide.length, len(frame), settings))
+
+
+def _draft_steps(
+    frame: pd.DataFrame, label: str | None, name: str, hints: SeriesHints
+) -> tuple[str, list[str]]:
+    """A long table, or one recording."""
+    layout = hints.layout or ("long" if hints.series else "recording")
+    if layout == "long" and (hints.series is None or hints.time is None):
+        raise DataError("--series and --time of a long table", "one missing", "name the columns")
+    counts = _counts(frame, hints)
+    length = hints.length or _common(counts)
+    stride = hints.stride or (1 if layout == "recording" else None)
+    settings = [f"layout = {toml_value(layout)}", *_series(hints)]
+    settings += _clock(frame, hints)
+    if stride is None and (counts > length).any():
+        stride = length
+    pads = bool((counts < length).any())
+    settings += [f"stride = {stride}{_remark(stride, length)}"] if stride else []
+    settings += (
+        ["pad = true  # guess: some series are shorter; fill says with what"] if pads else []
+    )
+    many = np.maximum((counts - length) // (stride or length) + 1, 1)
+    cells = {c: frame[c] for c in frame.columns if _is_channel(frame[c], c, label, hints)}
+    shape = (length, int(many.sum()), settings)
+    return _text(frame, label, name, hints, cells, set(cells), shape, pads=pads)
+
+
+def _counts(frame: pd.DataFrame, hints: SeriesHints) -> np.ndarray:
+    if hints.series is None:
+        return np.array([len(frame)])
+    return texts(frame[hints.series]).value_counts().to_numpy()
+
+
+def _common(counts: np.ndarray) -> int:
+    if len(counts) > 1 and (counts == counts[0]).all():
+        return int(counts[0])
+    raise DataError(
+        "--length: how many steps a record has", "series that do not tell", "add --length 24, say"
+    )
+
+
+def _time(frame: pd.DataFrame, label: str | None, hints: SeriesHints) -> str | None:
+    """The first column that is called like a time."""
+    free = [c for c in frame.columns if c not in (label, hints.series)]
+    return next((c for c in free if TIME.fullmatch(c.lower())), None)
+
+
+def _series(hints: SeriesHints) -> list[str]:
+    return [] if hints.series is None else [f"series = {toml_value(hints.series)}"]
+
+
+def _clock(frame: pd.DataFrame, hints: SeriesHints) -> list[str]:
+    """The time column, and the spacing of its steps if it is the same everywhere."""
+    if hints.time is None:
+        return ["# time = …  # no such column was found: the order of the rows counts"]
+    lines = [f"time = {toml_value(hints.time)}"]
+    time, stamped = series_times(frame[hints.time], hints.time)
+    codes = np.zeros(len(frame)) if hints.series is None else pd.factorize(frame[hints.series])[0]
+    order = np.lexsort((time, codes))
+    gaps = np.diff(time[order])[np.diff(codes[order]) == 0]
+    least = SPACINGS["ms"] if stamped else 0
+    if not len(gaps) or not np.allclose(gaps, gaps[0], rtol=1e-6, atol=0) or gaps[0] <= least:
+        return [*lines, "# every = …  # the steps are not evenly spaced: only their order counts"]
+    return [*lines, f"every = {toml_value(_every(gaps[0], stamped))}  # guess: the spacing seen"]
+
+
+def _every(gap: float, stamped: bool) -> float | str:
+    if not stamped:
+        return float(gap)
+    unit = next(u for u in reversed(SPACINGS) if gap % SPACINGS[u] == 0 or u == "ms")  # largest
+    return f"{int(gap) // SPACINGS[unit]}{unit}"
+
+
+def _remark(stride: int, length: int) -> str:
+    if stride >= length:
+        return "  # guess: windows that share no step"
+    return f"  # windows overlap: a step is in many records; {length} keeps them apart"
+
+
+def _is_channel(cells: pd.Series, name: str, label: str | None, hints: SeriesHints) -> bool:
+    if name in (label, hints.series, hints.time) or names_someone(name):
+        return False
+    counts, _ = count_cells(cells)
+    return len(counts) > 0 and numbers(counts, "numeric") is not None
+
+
+def _text(
+    frame: pd.DataFrame,
+    label: str | None,
+    name: str,
+    hints: SeriesHints,
+    cells: dict[str, pd.Series],
+    used: set[str],
+    shape: tuple[int, int, list[str]],
+    pads: bool = False,
+) -> tuple[str, list[str]]:
+    """The whole file: head, settings, channels, and what a human must decide."""
+    if not cells:
+        raise DataError("columns of numbers to take as channels", "none", "check the file")
+    length, records, settings = shape
+    entries = {channel: _channel(held) for channel, held in cells.items()}
+    left = [c for c in frame.columns if c not in {*used, label, hints.series, hints.time}]
+    entries |= {c: ({"kind": "unclassified"}, [decide("it is no channel")]) for c in left}
+    lines = [*head("series", name, records), f"shape = {toml_value((length, len(cells)))}"]
+    lines += [*settings, *_classes(frame, label)]
+    gaps = any(count_cells(held)[1] for held in cells.values())
+    if gaps or pads:
+        why = "some cells are empty" if gaps else "for the steps that pad adds"
+        lines.append(f'fill = "middle"  # guess: {why}; also "previous", or a number')
+    for column, (entry, remarks) in entries.items():
+        lines += ["", f"[columns.{toml_key(column)}]", *(f"# {remark}" for remark in remarks)]
+        lines += [f"{key} = {toml_value(value)}" for key, value in entry.items()]
+    return HEADER + "\n".join(lines) + "\n", warn(list(entries), list(entries.values()))
+
+
+def _classes(frame: pd.DataFrame, label: str | None) -> list[str]:
+    if label is None:
+        return []
+    seen = sorted(texts(frame[label]).dropna().unique())
+    return [f"label = {toml_value(label)}", f"classes = {toml_value(seen)}  # guess: those seen"]
+
+
+def _channel(cells: pd.Series) -> Entry:
+    counts, _ = count_cells(cells)
+    for kind in ("integer", "numeric"):
+        values = numbers(counts, kind) if len(counts) else None
+        if values is not None:
+            entry, remarks = bounded(kind, values)
+            return entry, remarks[:1]
+    return {"kind": "unclassified"}, [decide("it holds no numbers")]
