@@ -5,16 +5,32 @@ from __future__ import annotations
 from understudy.errors import StudyError
 from understudy.federation.recipe import Recipe, RecipeInfo
 from understudy.recipes.central import CentralVAE
+from understudy.recipes.dp_fed_wae import DpFedWAE
 from understudy.recipes.dpd_fvae import DpdFVAE
 from understudy.recipes.fedmoments import FedMoments
+from understudy.recipes.fedstdg import FedSTDG
 from understudy.recipes.fedvae import FedVAE
+from understudy.recipes.signds import SignDS
 from understudy.study import Study
 
 __all__ = ["RECIPES", "build", "infos"]
 
-RECIPES: dict[str, type[FedVAE] | type[DpdFVAE] | type[FedMoments] | type[CentralVAE]] = {
+_Recipe = (
+    type[FedVAE]
+    | type[DpdFVAE]
+    | type[SignDS]
+    | type[DpFedWAE]
+    | type[FedSTDG]
+    | type[FedMoments]
+    | type[CentralVAE]
+)
+
+RECIPES: dict[str, _Recipe] = {
     "fedvae": FedVAE,
     "dpd_fvae": DpdFVAE,
+    "signds": SignDS,
+    "dp_fed_wae": DpFedWAE,
+    "fedstdg": FedSTDG,
     "fedmoments": FedMoments,
     "central": CentralVAE,
 }

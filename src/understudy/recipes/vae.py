@@ -45,6 +45,7 @@ __all__ = [
     "plan_of",
     "public_notes",
     "public_rows",
+    "refuse_private",
     "server_optimiser",
     "shapes",
     "size",
@@ -288,16 +289,21 @@ def public_notes(study: Study, own: VAEOptions) -> tuple[str, ...]:
     """What a claim says of public rows; reads them, so that none is missed once ε is spent."""
     if not own.public:
         return ()
+    refuse_private(study, own.public)
+    public_rows(study.base, own, study.schema)
+    return (PUBLIC_NOTE,)
+
+
+def refuse_private(study: Study, public: str) -> None:
+    """Refuse a file of "public" rows that is a site's own."""
     private = [site.data for site in study.sites]
     private += [study.simulation.data] if study.simulation else []
-    if (study.base / own.public).resolve() in [(study.base / path).resolve() for path in private]:
+    if (study.base / public).resolve() in [(study.base / path).resolve() for path in private]:
         raise StudyError(
             "a file of public rows that no site holds",
             "recipe.public names a site's own rows",
             "pre-train on other rows, or leave it out",
         )
-    public_rows(study.base, own, study.schema)
-    return (PUBLIC_NOTE,)
 
 
 def public_rows(base: Path, own: VAEOptions, schema: Schema) -> tuple[Tensor, Tensor] | None:

@@ -38,7 +38,7 @@ from understudy.privacy.claim import Claim, claims
 from understudy.privacy.plan import PrivacyPlan
 from understudy.release.card import write_card
 from understudy.release.classifier import Classifier
-from understudy.release.generator import Generator, labels_for
+from understudy.release.generator import Generator, class_of
 from understudy.release.rows import features, predictions
 from understudy.rng import Streams
 
@@ -124,8 +124,8 @@ class Release:
     def sample(self, n: int, label: str | None = None, seed: int | None = None) -> Records:
         """``n`` synthetic records, all of one class if ``label`` is given."""
         rng = Streams.from_seed(seed).child("sample")
-        labels = labels_for(_count(n), self.schema, self.generator.balance, label, rng=rng)
-        return decode(self.schema, self.generator.sample(labels, rng=rng).numpy(), labels)
+        x, y = self.generator.rows(_count(n), class_of(label, self.schema), rng=rng)
+        return decode(self.schema, x.numpy(), y.numpy())
 
     def batches(
         self, n: int, label: str | None = None, seed: int | None = None
@@ -135,8 +135,8 @@ class Release:
         for start in range(0, max(_count(n), 1), BATCH):
             rng = root.child("batch", start)
             size = min(BATCH, n - start)
-            labels = labels_for(size, self.schema, self.generator.balance, label, rng=rng)
-            yield decode(self.schema, self.generator.sample(labels, rng=rng).numpy(), labels)
+            x, y = self.generator.rows(size, class_of(label, self.schema), rng=rng)
+            yield decode(self.schema, x.numpy(), y.numpy())
 
     @property
     def manifest(self) -> dict[str, Any]:

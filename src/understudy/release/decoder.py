@@ -13,7 +13,7 @@ from understudy.nets import layers
 from understudy.nets.autoencoder import DECODER, Autoencoder, sample
 from understudy.rng import Streams
 
-__all__ = ["draw"]
+__all__ = ["decoder_params", "draw"]
 
 
 @torch.no_grad()
@@ -22,7 +22,7 @@ def draw(
 ) -> Tensor:
     """Encoded rows ``[n, F]``; ``arrays["decoder"]`` is ``[members, P]``: one, or one per class."""
     spec, sharpness = Autoencoder.from_config(config["net"]), float(config["sharpness"])
-    params = _params(spec, arrays["decoder"])
+    params = decoder_params(spec, arrays["decoder"])
     rows = torch.empty(len(labels), spec.features)
     for member, mine in _members(labels, len(arrays["decoder"])):
         own = {name: value[member : member + 1] for name, value in params.items()}
@@ -38,7 +38,8 @@ def _members(labels: Tensor, members: int) -> list[tuple[int, Tensor]]:
     return [(label, labels == label) for label in labels.unique().tolist()]
 
 
-def _params(spec: Autoencoder, flat: Tensor) -> layers.Params:
+def decoder_params(spec: Autoencoder, flat: Tensor) -> layers.Params:
+    """Named parameters ``[members, …]`` of released decoders; a wrong size is refused."""
     expected = layers.size(spec.decoder)
     if flat.ndim != 2 or flat.shape[1] != expected:
         raise ReleaseError(

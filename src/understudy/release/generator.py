@@ -16,10 +16,10 @@ from torch import Tensor
 
 from understudy.data.schema import Schema
 from understudy.errors import ReleaseError
-from understudy.release import decoder, gaussian
+from understudy.release import decoder, gaussian, onehot
 from understudy.rng import Streams
 
-__all__ = ["KINDS", "Generator", "labels_for"]
+__all__ = ["KINDS", "Generator", "class_of"]
 
 Draw = Callable[..., Tensor]
 
@@ -53,7 +53,9 @@ def _check_parts(config: Mapping[str, Any]) -> None:
         raise ReleaseError("generators and shares that add up to 1", "others", "fetch it again")
 
 
-KINDS: dict[str, Draw] = {**_SINGLE, "mixture": _draw_mixture}
+CONDITIONAL: dict[str, Draw] = {**_SINGLE, "mixture": _draw_mixture}
+JOINT: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"onehot": onehot.draw}
+KINDS = frozenset(CONDITIONAL) | frozenset(JOINT)
 
 _ROWS = 4096  # rows drawn at once: the unit of reproducible streaming
 
@@ -62,7 +64,8 @@ _ROWS = 4096  # rows drawn at once: the unit of reproducible streaming
 class Generator:
     """``kind`` names a sampler, ``arrays`` and ``config`` are what it needs.
 
-    ``balance`` are the class proportions to draw when no label is asked for.
+    Kinds of `CONDITIONAL` draw rows for given classes, in the proportions ``balance`` when none
+    is asked for; those of `JOINT` draw rows and classes together, as they were learnt.
     """
 
     kind: str
@@ -103,24 +106,49 @@ class Generator:
         config = {"width": self.config["width"], "parts": parts}
         return Generator("mixture", arrays, config, self.balance)
 
+    @property
+    def conditional(self) -> bool:
+        """Whether it draws any class that is asked for."""
+        return self.kind in CONDITIONAL
+
+    def rows(self, n: int, label: int | None = None, *, rng: Streams) -> tuple[Tensor, Tensor]:
+        """``n`` encoded rows ``[n, F]`` and their classes ``[n]``, all of one if it is given."""
+        if self.conditional:
+            labels = self._labels(n, label, rng)
+            return self.sample(labels, rng=rng), torch.from_numpy(labels)
+        draw = JOINT[self.kind]
+        chunks = [
+            draw(self.arrays, self.config, min(_ROWS, n - i), label, rng=rng.child("rows", i))
+            for i in range(0, n, _ROWS)
+        ]
+        empty = (torch.zeros(0, self.config["width"]), torch.zeros(0, dtype=torch.long))
+        x, y = (torch.cat(side) for side in zip(empty, *chunks, strict=True))
+        return x.clamp_(0, 1), y
+
     def sample(self, labels: np.ndarray, *, rng: Streams) -> Tensor:
         """Encoded rows ``[n, F]`` in [0, 1] for the given class indices."""
         y = torch.as_tensor(labels, dtype=torch.long)
+        draw = CONDITIONAL[self.kind]
         chunks = [
-            KINDS[self.kind](self.arrays, self.config, y[i : i + _ROWS], rng=rng.child("rows", i))
+            draw(self.arrays, self.config, y[i : i + _ROWS], rng=rng.child("rows", i))
             for i in range(0, len(y), _ROWS)
         ]
         return torch.cat(chunks).clamp_(0, 1) if chunks else torch.zeros(0, self.config["width"])
 
+    def _labels(self, n: int, label: int | None, rng: Streams) -> np.ndarray:
+        """All of one class, or in the generator's proportions."""
+        if label is not None:
+            return np.full(n, label, np.int64)
+        shares = np.array(self.balance) / sum(self.balance)
+        return rng.numpy("labels").choice(len(shares), n, p=shares)
 
-def labels_for(
-    n: int, schema: Schema, balance: tuple[float, ...], label: str | None, *, rng: Streams
-) -> np.ndarray:
-    """``n`` class indices: all of one class, or in the generator's proportions."""
-    if label is not None:
-        if label not in schema.classes:
-            raise ReleaseError(
-                f"a label of {list(schema.classes)[:20]}", repr(label), "choose one of these"
-            )
-        return np.full(n, schema.classes.index(label), np.int64)
-    return rng.numpy("labels").choice(len(balance), n, p=np.array(balance) / sum(balance))
+
+def class_of(label: str | None, schema: Schema) -> int | None:
+    """The index of a class that was asked for by name."""
+    if label is None:
+        return None
+    if label not in schema.classes:
+        raise ReleaseError(
+            f"a label of {list(schema.classes)[:20]}", repr(label), "choose one of these"
+        )
+    return schema.classes.index(label)

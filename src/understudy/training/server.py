@@ -30,6 +30,7 @@ class ServerOptimiser:
     rate: float = 0.016
     momentum: float = 0.9
     average: float = 0.2  # share of the last rounds that is averaged
+    decay: Literal["cosine", "none"] = "cosine"
 
     def start(self, params: Tensor) -> dict[str, Tensor]:
         """The state before the first round."""
@@ -44,7 +45,8 @@ class ServerOptimiser:
         move = velocity / (1 - self.momentum**done)
         if self.kind == "adam":
             move = move / ((square / (1 - _SQUARE_DECAY**done)).sqrt() + _EPS)
-        params = state[self.name] + self.rate * _decay((done - 1) / self.rounds) * move
+        fall = _decay((done - 1) / self.rounds) if self.decay == "cosine" else 1.0
+        params = state[self.name] + self.rate * fall * move
         late = done > self.rounds * (1 - self.average)
         return {
             self.name: params,

@@ -1,0 +1,129 @@
+"""What the recipes that send choices have in common: options, plan, and the server's vote count.
+
+A site sends a sign and h coordinates of its update (SignDS-FL, jiang-thesis ch. 3); the server
+reads them as votes, θ ← θ + γ·mean of the votes. What one update costs is ε, pure; a site makes
+as many updates as the public schedule calls it to, and refuses more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from understudy.data.shards import Shards
+from understudy.errors import StudyError
+from understudy.federation.recipe import RecipeInfo, make_plan, make_pure_plan
+from understudy.privacy.plan import Part, PrivacyPlan
+from understudy.privacy.select import Selection, optimal_output
+from understudy.rng import Streams
+from understudy.study import Study, Training, setting
+from understudy.training import batches
+from understudy.training.optim import Adam, Optimiser, Sgd
+from understudy.training.server import ServerOptimiser
+
+__all__ = [
+    "SelectionOptions",
+    "compact",
+    "local_batches",
+    "optimiser",
+    "selection",
+    "selection_plan",
+    "server",
+]
+
+_NO_BOUND = 1e9  # without privacy an update is sent as it is
+
+
+@dataclass(frozen=True)
+class SelectionOptions:
+    """The part of ``[recipe]`` that every recipe of choices has."""
+
+    top: float = setting(0.1, "share of all coordinates that make up the top set")
+    outputs: int = setting(1, "coordinates that a site sends; 0: as many as keep `share`")
+    share: float = setting(0.8, "with outputs = 0: expected share of them from the top set")
+    subset: float = setting(1.0, "share of coordinates a site draws to choose among (SubMDS)")
+    global_rate: float = setting(1.0, "γ: how far the server goes where all votes agree")
+    decay: Literal["cosine", "none"] = setting("cosine", "how γ falls over the rounds")
+    average: float = setting(0.2, "share of the last rounds whose models are averaged")
+
+    def __post_init__(self) -> None:
+        for name in ("top", "share"):
+            if not 0 < getattr(self, name) < 1:
+                raise _outside(name, "above 0 and below 1", getattr(self, name))
+        if not 0 < self.subset <= 1:
+            raise _outside("subset", "above 0 and at most 1", self.subset)
+        if not self.top < self.subset:
+            raise _outside("top", f"below recipe.subset = {self.subset:g}", self.top)
+        if not 0 < self.global_rate < float("inf"):
+            raise _outside("global_rate", "above 0 and finite", self.global_rate)
+        if not 0 <= self.average <= 1:
+            raise _outside("average", "from 0 to 1", self.average)
+        if self.outputs < 0:
+            raise _outside("outputs", "of 0 or more", self.outputs)
+
+
+def _outside(name: str, wanted: str, found: float) -> StudyError:
+    return StudyError(f"recipe.{name} {wanted}", f"{found}", "correct it")
+
+
+def selection(size: int, own: SelectionOptions, epsilon: float) -> Selection:
+    """The rule for an update of ``size`` numbers at ε per update."""
+    top = max(1, round(own.top * size))
+    subset = max(top + 1, round(own.subset * size)) if own.subset < 1 else None
+    outputs = own.outputs or optimal_output(subset or size, top, epsilon, own.share)
+    return Selection(size, top, outputs, epsilon, subset)
+
+
+def selection_plan(
+    study: Study,
+    info: RecipeInfo,
+    size: int,
+    own: SelectionOptions,
+    *,
+    notes: tuple[str, ...] = (),
+) -> PrivacyPlan:
+    """Plan of a recipe whose sites send choices from one update; without privacy, the update."""
+    if study.privacy.trust == "none":
+        return plain_plan(study, info, size, notes)
+
+    def parts(epsilon: float) -> tuple[Part, ...]:
+        return (Part("update", (size,), "client", rule=selection(size, own, epsilon)),)
+
+    return make_pure_plan(study, info, parts, notes=notes)
+
+
+def plain_plan(
+    study: Study, info: RecipeInfo, size: int, notes: tuple[str, ...] = ()
+) -> PrivacyPlan:
+    """The same without privacy: federated averaging."""
+    shapes = {"update": (size,)}
+    return make_plan(study, info, shapes, bound=_NO_BOUND, slot="client", notes=notes)
+
+
+def server(own: SelectionOptions, plan: PrivacyPlan) -> ServerOptimiser:
+    """θ ← θ + γ·mean vote; without privacy, the mean update as it is."""
+    rate, decay = (1.0, "none") if plan.trust == "none" else (own.global_rate, own.decay)
+    average = 0.0 if plan.trust == "none" else own.average
+    return ServerOptimiser("model", plan.rounds, "sgd", rate, 0.0, average, decay)  # type: ignore[arg-type]
+
+
+def compact(data: Shards) -> Shards:
+    """The same sites with no rows but their own in store."""
+    site = torch.repeat_interleave(torch.arange(len(data)), data.counts)
+    first = data.counts.cumsum(0) - data.counts
+    rows = torch.arange(len(site)) + (data.starts - first)[site]
+    return Shards(data.x[rows], data.y[rows], first, data.counts)
+
+
+def local_batches(data: Shards, training: Training, *, rng: Streams) -> batches.Batches:
+    """E passes over a site's rows."""
+    rows, epochs, size = batches.Rows.of(data), training.epochs or 10, training.batch or 32
+    return batches.epochs(rows, epochs, size, rng=rng.numpy("batches"))
+
+
+def optimiser(training: Training) -> Optimiser:
+    """Adam at 1e-3 unless the study says otherwise."""
+    rate = training.rate or 1e-3
+    return Sgd(rate) if training.optimiser == "sgd" else Adam(rate)

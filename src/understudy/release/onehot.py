@@ -1,0 +1,56 @@
+"""The generator kind "onehot": a decoder that draws rows and their labels together.
+
+Its outputs are the yes-or-no features of `data.onehot`, label included, so class proportions
+come out as they were learnt; one class alone is drawn by leaving the others out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from understudy.data.onehot import OneHot
+from understudy.errors import ReleaseError
+from understudy.nets.autoencoder import Autoencoder, sample
+from understudy.release.decoder import decoder_params
+from understudy.rng import Streams
+
+__all__ = ["draw"]
+
+_TRIES = 400  # draws per row of a class that was asked for, before it counts as too rare
+
+
+@torch.no_grad()
+def draw(
+    arrays: Mapping[str, Tensor],
+    config: Mapping[str, Any],
+    n: int,
+    label: int | None,
+    *,
+    rng: Streams,
+) -> tuple[Tensor, Tensor]:
+    """Encoded rows ``[n, F]`` and their classes ``[n]``; of one class if ``label`` is given."""
+    spec, layout = Autoencoder.from_config(config["net"]), OneHot.from_config(config["layout"])
+    if spec.features != layout.width or layout.features != config["width"]:
+        raise ReleaseError("a layout that fits the net", "another", "fetch it again")
+    params = decoder_params(spec, arrays["decoder"])
+    source = rng.torch("latent")
+    found: list[tuple[Tensor, Tensor]] = []
+    held = drawn = 0
+    while held < n:
+        if drawn >= _TRIES * n:
+            raise ReleaseError(
+                "a class that the generator draws", "one it hardly ever does", "leave label out"
+            )
+        size = n - held if label is None else min(max(4 * (n - held), 256), 4096)
+        zeros = torch.zeros(1, size, dtype=torch.long)
+        chance = sample(spec, params, zeros, rng=source)[0]
+        x, y = layout.decode(chance, drawn=bool(config["drawn"]), rng=source)
+        mine = torch.ones_like(y, dtype=torch.bool) if label is None else y == label
+        found.append((x[mine], y[mine]))
+        held, drawn = held + int(mine.sum()), drawn + size
+    x, y = (torch.cat(side)[:n] for side in zip(*found, strict=True))
+    return x, y
