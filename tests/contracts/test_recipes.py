@@ -80,9 +80,9 @@ def test_a_run_over_the_wire_ends_in_a_release_that_verifies(
 def test_the_wire_is_exact(name: str, unit: str, trust: str) -> None:
     asked, data = small_study(name, unit, trust), rows(3)
     plain, wired = (run(asked, data, seed=1, wire=wire, rows=0) for wire in (False, True))
-    arrays = plain.generator.arrays
-    assert arrays.keys() == wired.generator.arrays.keys()
-    assert all(torch.equal(arrays[k], wired.generator.arrays[k]) for k in arrays)
+    arrays = plain.model.arrays
+    assert arrays.keys() == wired.model.arrays.keys()
+    assert all(torch.equal(arrays[k], wired.model.arrays[k]) for k in arrays)
     assert plain.ledger == wired.ledger
 
 
@@ -95,8 +95,10 @@ def test_empty_sites_single_rows_and_single_classes_take_no_special_path(
     single = Records(frame=frame, person=one_class.person)
     for data in ([empty(), records(1, seed=1), single], [empty(), empty(), empty()]):
         release = run(small_study(name, unit, trust), data, seed=0, rows=0)
-        assert all(torch.isfinite(v).all() for v in release.generator.arrays.values())
-        assert len(release.sample(20, seed=0)) == 20
+        assert all(torch.isfinite(v).all() for v in release.model.arrays.values())
+        classifies = release.model.role == "classifier"
+        made = release.predict(records(20)) if classifies else release.sample(20, seed=0)
+        assert len(made) == 20
 
 
 @pytest.mark.parametrize("name, unit, trust", cases())
