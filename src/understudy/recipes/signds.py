@@ -138,9 +138,7 @@ class SignDS:
 
     def finish(self, state: State, *, rng: Streams) -> Classifier:
         """The average of the last models."""
-        params = layers.unflatten(self.spec.net, self.server.released(state))
-        arrays = {name: value[0].clone() for name, value in params.items()}
-        return Classifier(self.spec.kind, arrays, _sizes(self.spec))
+        return Classifier.of(self.spec, self.server.released(state)[0])
 
     def _loss(self, params: Mapping[str, Tensor], batch: Batch) -> Tensor:
         return stacked.cross_entropy_loss(self.spec, params, batch.x, batch.y, batch.weight)
@@ -151,13 +149,6 @@ def _spec(schema: Schema, own: SignDSOptions) -> ClassifierNet:
     return ClassifierNet(
         schema.width, schema.n_classes, _NETS[own.model], widths=(own.hidden,), shape=shape
     )
-
-
-def _sizes(spec: ClassifierNet) -> dict[str, int | list[int]]:
-    """What the release says of the net."""
-    sizes: dict[str, int | list[int]] = {"width": spec.features, "classes": spec.classes}
-    extra = {"mlp": {"widths": list(spec.widths)}, "lenet": {"shape": list(spec.shape)}}
-    return {**sizes, **extra.get(spec.kind, {})}
 
 
 def _wae_options(own: SignDSOptions) -> dict[str, object]:
