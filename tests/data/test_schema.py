@@ -3,11 +3,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import date
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.data import Column, Schema
+from understudy.data.layout import overlap, overlap_notes
 from understudy.errors import SchemaError
 
 TEXT = """
@@ -198,3 +200,126 @@ def test_a_table_without_label_has_one_class() -> None:
 def test_a_table_takes_its_classes_from_the_label_only() -> None:
     with pytest.raises(SchemaError, match="label"):
         schema(classes=("x", "y"))
+
+
+SERIES = """
+kind = "series"
+name = "wards"
+records = 100
+shape = [24, 2]
+layout = "long"
+series = "ward"
+time = "hour"
+every = 1
+stride = 12
+pad = true
+fill = "previous"
+label = "season"
+classes = ["cold", "warm"]
+
+[columns.CO]
+kind = "numeric"
+low = 0
+high = 20
+
+[columns.beds]
+kind = "integer"
+low = 0
+high = 99
+"""
+
+
+def test_settings_for_series_survive_the_file() -> None:
+    found = Schema.parse(SERIES)
+    assert (found.every, found.stride, found.fill) == (1.0, 12, "previous")
+    assert Schema.parse(found.to_toml()) == found and found.features == found.columns
+    other = replace(found, stride=24)
+    assert other.hash != found.hash
+    wide = Schema.parse(
+        'kind = "series"\nname = "s"\nrecords = 9\nshape = [3, 1]\nlayout = "wide"\n'
+        'pattern = "X{step}"\nfirst = 1\nfill = 0\n[columns.v]\nkind = "numeric"\nlow = 0\nhigh = 1'
+    )
+    assert Schema.parse(wide.to_toml()) == wide and wide.fill == 0.0
+
+
+def test_a_recording_has_a_stride_of_one_whether_written_or_not() -> None:
+    channel = Column("v", "numeric", 0, 1)
+    found = Schema("series", "s", 9, (channel,), shape=(4, 1), layout="recording")
+    assert found.stride == 1 and replace(found, stride=1).hash == found.hash
+
+
+@pytest.mark.parametrize(
+    ("stride", "many"), [(None, 1), (1, 24), (5, 5), (12, 2), (23, 2), (24, 1), (99, 1)]
+)
+def test_overlap_is_how_many_windows_share_a_step(stride: int | None, many: int) -> None:
+    found = replace(Schema.parse(SERIES), stride=stride)
+    assert overlap(found) == many
+    assert bool(overlap_notes(found)) == (many > 1)
+    starts = np.arange(0, 240, stride or 24)
+    shared = [((starts <= step) & (step < starts + 24)).sum() for step in range(48, 192)]
+    assert max(shared) == many
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('layout = "long"', 'layout = "tall"', "long, wide, recording"),
+        ('layout = "long"', "", "a layout where label"),
+        ('layout = "long"\nseries = "ward"', "", "a layout where label"),
+        ('layout = "long"', 'layout = "wide"', "time with layout = long or recording"),
+        ('layout = "long"', 'layout = "recording"', "series with layout = long or wide"),
+        ('series = "ward"', "", "series and time"),
+        ('series = "ward"', 'series = "CO"', "repeat"),
+        ('series = "ward"', 'series = "hour"', "repeat"),
+        ('series = "ward"', 'series = "season"', "repeat"),
+        ('series = "ward"', 'series = "ward "', "blanks"),
+        ('series = "ward"', "series = 3", "printable"),
+        ("every = 1", "every = 0", "every"),
+        ("every = 1", "every = true", "every"),
+        ("every = 1", 'every = "1 fortnight"', "10min"),
+        ("every = 1", 'every = "0h"', "10min"),
+        ("every = 1", "every = nan", "every"),
+        ("stride = 12", "stride = 0", "at least 1"),
+        ("stride = 12", "stride = 1.5", "at least 1"),
+        ("pad = true", "pad = 1", "true or false"),
+        ('fill = "previous"', "", "fill: what stands"),
+        ('fill = "previous"', 'fill = "mean"', "'middle' or 'previous'"),
+        ('fill = "previous"', "fill = inf", "a number"),
+        ('fill = "previous"', "fill = false", "a number"),
+        ('label = "season"', "", "label"),
+        ('label = "season"', 'label = "CO"', "repeat"),
+        ('classes = ["cold", "warm"]', "", "classes"),
+        ("stride = 12", 'stride = 12\npattern = "x{step}"', "pattern with layout = wide"),
+        ("stride = 12", "stride = 12\nfirst = 1", "first with layout = wide"),
+        ("high = 20", "high = 20\nmissing = true", "set fill"),
+    ],
+)
+def test_settings_for_series_that_contradict_are_refused(old: str, new: str, message: str) -> None:
+    assert old in SERIES
+    with pytest.raises(SchemaError, match=message):
+        Schema.parse(SERIES.replace(old, new, 1))
+
+
+@pytest.mark.parametrize("pattern", ["{channel}", "x_{step}", "", 3])
+def test_patterns_name_every_column_of_a_wide_table(pattern: object) -> None:
+    channels = tuple(Column(name, "numeric", 0, 1) for name in "ab")
+    found = Schema("series", "s", 9, channels, shape=(4, 2), layout="wide")
+    with pytest.raises(SchemaError, match="pattern"):
+        replace(found, pattern=pattern)
+
+
+def test_wide_tables_have_a_limit_and_no_repeated_names() -> None:
+    channels = (Column("a", "numeric", 0, 1), Column("a_1", "numeric", 0, 1))
+    with pytest.raises(SchemaError, match="10000 columns"):
+        Schema("series", "s", 9, channels, shape=(5001, 2), layout="wide")
+    with pytest.raises(SchemaError, match="repeat"):
+        Schema("series", "s", 9, channels, shape=(2, 2), layout="wide", pattern="{channel}{step}",
+               ignore=("a0",))  # fmt: skip
+
+
+@pytest.mark.parametrize("change", [{"stride": 2}, {"layout": "long"}, {"fill": 0.0}])
+def test_settings_for_series_are_refused_elsewhere(change: dict) -> None:
+    with pytest.raises(SchemaError, match="only for series"):
+        schema(**change)
+    with pytest.raises(SchemaError, match="only for series"):
+        Schema("image", "i", 1, shape=(2, 2), **change)

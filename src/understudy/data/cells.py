@@ -50,6 +50,8 @@ def read_cells(column: Column, cells: pd.Series, missing_as: Sequence[str]) -> C
     tokens = [t for t in missing_as if t not in column.categories]
     missing = cells.isna().to_numpy(bool) | _is_token(cells, tokens)
     values = _READERS[column.kind](column, cells)
+    if column.kind in ("numeric", "integer"):  # "-200.0" means what "-200" does, in any file
+        missing |= np.isin(values, [x for t in tokens if (x := _number(t)) is not None])
     wrong = np.isnan(values) if column.kind != "categorical" else values < 0
     if column.kind == "integer":
         wrong |= np.isfinite(values) & (values != np.rint(values))

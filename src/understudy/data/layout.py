@@ -52,10 +52,10 @@ def check_layout(schema: Schema) -> None:
     if schema.layout is not None and schema.layout not in LAYOUTS:
         raise SchemaError(f"layout = {', '.join(LAYOUTS)}", repr(schema.layout), "choose one")
     _check_keys(schema)
-    _check_roles(schema)
     _check_numbers(schema)
     _check_fill(schema)
     _check_pattern(schema)
+    _check_roles(schema)
 
 
 def overlap(schema: Schema) -> int:

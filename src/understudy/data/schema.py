@@ -264,7 +264,13 @@ class Schema:
 
     def _check_attribute(self) -> None:
         """An image's label names what its classes are about, a series' the column they are in."""
-        if (self.kind == "series" and self.layout is None) or len(self.classes) < 2:
+        if self.kind == "series" and self.layout is None:
+            raise SchemaError(
+                "a layout where label names a table's column",
+                "no layout",
+                "set layout, or remove label: npz files hold the classes as y",
+            )
+        if len(self.classes) < 2:
             raise SchemaError(
                 "classes for images and series", "a label column", "list classes, or remove label"
             )
