@@ -156,7 +156,8 @@ def test_images_are_told_apart_with_labels_or_without(seen: Release) -> None:
 
 def test_a_boolean_label_is_answered_as_the_data_holds_it() -> None:
     flag = (*schema().columns[:3], Column("ill", "boolean"))
-    found = predictions(schema(columns=flag), np.array([[0.9, 0.1], [0.2, 0.8]], np.float32))
+    given = np.array([[0.9, 0.1], [0.2, 0.8]], np.float32)
+    found = predictions(schema(columns=flag), Records(), given)
     assert found["predicted"].tolist() == [False, True]
     assert list(found.columns) == ["predicted", "probability_false", "probability_true"]
 
@@ -335,6 +336,81 @@ def test_images_are_read_with_and_without_labels(
     y = labels(SQUARES, found)
     assert seen.predict(found)["predicted"].tolist() == ["dark", "light"] * 3
     assert (None if y is None else y.tolist()) == ([0, 1] * 3 if labelled else None)
+
+
+# Series: from arrays, and from tables in which each has many rows.
+
+WAVES = Schema(
+    "series",
+    "waves",
+    100,
+    columns=(Column("pulse", "numeric", 0, 1), Column("heat", "numeric", 0, 1)),
+    classes=("rest", "run"),
+    shape=(3, 2),
+)
+TIMES = {"label": "mood", "layout": "long", "series": "name", "time": "hour"}
+LONG = replace(WAVES, **TIMES)
+FOR_EACH = ["probability_rest", "probability_run"]
+
+
+def waves() -> pd.DataFrame:
+    """Two series of five hours, which give windows of three; rows out of order."""
+    hours = pd.DataFrame({"name": ["b"] * 5 + ["a"] * 5, "hour": [*range(5)] * 2})
+    high = (hours["name"] == "a").to_numpy()
+    moods = np.where(high, "run", "rest")
+    whole = hours.assign(mood=moods, pulse=0.2 + 0.6 * high, heat=hours["hour"] / 10)
+    return whole.iloc[::-1]
+
+
+def wave_teller(told: Release, kind: Schema) -> Release:
+    """A release that looks at the pulse."""
+    weight = torch.tensor([[-4.0, 4.0], [0.0, 0.0]]).repeat(3, 1)
+    flat = torch.cat((weight.flatten(), torch.tensor([6.0, -6.0])))
+    model = Classifier.of(ClassifierNet(6, 2), flat)
+    return replace(told, schema=kind, model=model)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+@pytest.mark.parametrize("person", [None, "name", "who"])
+def test_windows_of_long_tables_say_where_they_are_from(
+    told: Release, tmp_path: Path, labelled: bool, person: str | None
+) -> None:
+    terms = {} if person is None else {"person": person, "rows_per_person": 1}
+    release = wave_teller(told, replace(LONG, stride=1, **terms))
+    frame = waves() if labelled else waves().drop(columns="mood")
+    frame = frame.assign(who="someone") if person == "who" else frame
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    rows = read_rows(tmp_path / "rows.csv", release.schema)
+    found = release.predict(rows)
+    assert list(found.columns) == ["series", "start", "predicted", *FOR_EACH]
+    assert found["start"].tolist() == [0, 1, 2] * 2
+    assert dict(zip(found["series"], found["predicted"], strict=True)) == {"a": "run", "b": "rest"}
+    y = labels(release.schema, rows)
+    assert (None if y is None else y.tolist()) == ([1] * 3 + [0] * 3 if labelled else None)
+    pd.testing.assert_frame_equal(release.predict(frame), found)
+
+
+def test_series_as_arrays_are_told_apart(told: Release, tmp_path: Path) -> None:
+    release = wave_teller(told, WAVES)
+    held = np.full((4, 3, 2), 0.5)
+    held[::2, :, 0], held[1::2, :, 0] = 0.1, 0.9
+    for name, more in (("with", {"y": [0, 1, 0, 1]}), ("without", {})):
+        np.savez(tmp_path / f"{name}.npz", series=held, **more)
+        rows = read_rows(tmp_path / f"{name}.npz", WAVES)
+        assert (labels(WAVES, rows) is None) == (name == "without")
+        found = release.predict(rows)
+        assert list(found.columns) == ["predicted", *FOR_EACH]
+        assert found["predicted"].tolist() == ["rest", "run"] * 2
+    assert "series of 3 × 2 (`pulse`, `heat`)" in release.files()["card.md"].decode()
+
+
+def test_wide_tables_have_a_series_in_each_row(told: Release) -> None:
+    wide = replace(WAVES, label="mood", layout="wide", series="name")
+    release = wave_teller(told, wide)
+    frame = pd.DataFrame({f"{c}_{t}": [0.9, 0.1] for t in range(3) for c in ("pulse", "heat")})
+    found = release.predict(frame.assign(name=["x", "y"]))
+    assert found["series"].tolist() == ["x", "y"]
+    assert found["predicted"].tolist() == ["run", "rest"]
 
 
 def test_labels_in_some_rows_only_are_refused_with_what_to_do(

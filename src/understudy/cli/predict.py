@@ -38,16 +38,17 @@ def predict(
     quiet: bool = QUIET,
     json: bool = JSON,
 ) -> None:
-    """Predict the class of rows with a released classifier, one line per row, in their order.
+    """Predict the class of rows with a released classifier.
 
-    The rows stay here. If they have labels, the accuracy on them is printed: it is measured on
-    your rows without noise, internal, and no part of the release.
+    One line per row, in their order. The rows stay here.
+
+    If they have labels, the accuracy on them is printed: internal, no part of the release.
 
     Examples:
 
       understudy predict release --data patients.csv -o predictions.csv
 
-      understudy predict images-release --data test.npz -o predictions.parquet --json
+      understudy predict images-release --data test.npz -o predictions.parquet
     """
     with plain_errors(json):
         _check_output(output, release, force)
@@ -99,11 +100,13 @@ def _predict(
         tick(start + len(batch), len(rows), "rows")
     whole = pd.concat(said, ignore_index=True)
     known = [y for y in truth if y is not None]
-    return whole, _measure(np.concatenate(known), whole) if known and len(whole) else None
+    if not known or whole.empty:
+        return whole, None
+    return whole, _measure(np.concatenate(known), whole.iloc[:, -release.schema.n_classes :])
 
 
-def _measure(truth: np.ndarray, said: pd.DataFrame) -> Measured:
-    guess = said.iloc[:, 1:].to_numpy().argmax(1)
+def _measure(truth: np.ndarray, probability: pd.DataFrame) -> Measured:
+    guess = probability.to_numpy().argmax(1)
     commonest = float(np.bincount(truth).max() / len(truth))
     return Measured(score_accuracy(truth, guess), commonest)
 

@@ -39,7 +39,7 @@ from understudy.privacy.plan import PrivacyPlan
 from understudy.release.card import write_card
 from understudy.release.classifier import Classifier
 from understudy.release.generator import Generator, class_of
-from understudy.release.rows import features, predictions
+from understudy.release.rows import as_records, features, predictions
 from understudy.rng import Streams
 
 __all__ = ["Release", "read_files"]
@@ -118,8 +118,9 @@ class Release:
 
         Labels are not looked at and may be absent. Nothing about the rows leaves this process.
         """
-        x = torch.from_numpy(features(self.schema, rows))
-        return predictions(self.schema, self.classifier.probabilities(x).numpy())
+        asked, model = as_records(self.schema, rows), self.classifier
+        found = model.probabilities(torch.from_numpy(features(self.schema, asked)))
+        return predictions(self.schema, asked, found.numpy())
 
     def sample(self, n: int, label: str | None = None, seed: int | None = None) -> Records:
         """``n`` synthetic records, all of one class if ``label`` is given."""

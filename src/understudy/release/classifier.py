@@ -25,7 +25,7 @@ __all__ = ["KINDS", "Classifier"]
 
 KINDS: tuple[str, ...] = get_args(get_type_hints(ClassifierNet)["kind"])  # linear, mlp, lenet
 
-_ROWS, _VALUES = 4096, 1 << 19  # rows, and encoded values, that go through a net at once
+_ROWS, _VALUES = 4096, 1 << 16  # rows and values that go through a net at once: fit a cache
 
 
 @dataclass(frozen=True)

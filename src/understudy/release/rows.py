@@ -21,7 +21,7 @@ from understudy.data.schema import Schema
 from understudy.data.table import from_frame, read, read_frame
 from understudy.errors import DataError
 
-__all__ = ["features", "labels", "predictions", "read_rows"]
+__all__ = ["as_records", "features", "labels", "predictions", "read_rows"]
 
 
 def read_rows(path: str | Path, schema: Schema) -> Records:
@@ -38,11 +38,14 @@ def read_rows(path: str | Path, schema: Schema) -> Records:
     return from_frame(frame, whole)
 
 
-def features(schema: Schema, rows: Records | pd.DataFrame) -> np.ndarray:
+def as_records(schema: Schema, rows: Records | pd.DataFrame) -> Records:
+    """Rows of either form; of a table's columns all but label and person."""
+    return from_frame(rows, _unlabelled(schema)) if isinstance(rows, pd.DataFrame) else rows
+
+
+def features(schema: Schema, rows: Records) -> np.ndarray:
     """Encoded features ``[n, F]``; labels are not looked at."""
-    bare = _unlabelled(schema)
-    records = from_frame(rows, bare) if isinstance(rows, pd.DataFrame) else rows
-    return encode(bare, replace(records, labels=None)).x
+    return encode(_unlabelled(schema), replace(rows, labels=None)).x
 
 
 def labels(schema: Schema, rows: Records) -> np.ndarray | None:
@@ -51,20 +54,29 @@ def labels(schema: Schema, rows: Records) -> np.ndarray | None:
     return encode(_impersonal(schema), rows).y if held else None
 
 
-def predictions(schema: Schema, probability: np.ndarray) -> pd.DataFrame:
-    """A table: the likeliest class, as the data would hold it, then a column per class."""
+def predictions(schema: Schema, rows: Records, probability: np.ndarray) -> pd.DataFrame:
+    """A table: the likeliest class, as the data would hold it, then a column per class.
+
+    Records that were cut from tables of series say in front which series, and where in it.
+    """
     best, column = probability.argmax(1), schema.label_column
     if column is None:
         said = pd.Series(pd.Categorical.from_codes(best, categories=pd.Index(schema.classes)))
     else:
         said = to_array(column, best.astype(np.float64), np.zeros(len(best), bool))
     each = {f"probability_{name}": probability[:, k] for k, name in enumerate(schema.classes)}
-    return pd.DataFrame({"predicted": said, **each})
+    return pd.DataFrame({**_places(schema, rows), "predicted": said, **each})
+
+
+def _places(schema: Schema, rows: Records) -> dict[str, np.ndarray]:
+    found = {"series": rows.recording if schema.series else None}
+    found["start"] = rows.start if schema.stride else None
+    return {name: held for name, held in found.items() if held is not None}
 
 
 def _impersonal(schema: Schema) -> Schema:
     """Who a row is about does not matter here; no cap on a person's rows applies."""
-    named = () if schema.person is None else (schema.person,)
+    named = () if schema.person in (None, schema.series) else (schema.person,)
     return replace(schema, person=None, rows_per_person=None, ignore=(*schema.ignore, *named))
 
 
