@@ -3,11 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from understudy.data import Schema, bundled, decode, encode, holdout
+from understudy.data import Schema, bundled, decode, encode, holdout, read, write
+from understudy.data.bundled import sines
 from understudy.errors import DataError
 
 
-@pytest.mark.parametrize(("name", "n", "width"), [("breast_cancer", 569, 30), ("digits", 1797, 64)])
+@pytest.mark.parametrize(
+    ("name", "n", "width"), [("breast_cancer", 569, 30), ("digits", 1797, 64), ("sines", 5000, 150)]
+)
 def test_bundled_data_fits_its_schema(name: str, n: int, width: int) -> None:
     schema, records = bundled(name)
     encoded = encode(schema, records)
@@ -34,5 +37,23 @@ def test_a_holdout_is_disjoint_complete_and_seeded() -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(DataError, match="breast_cancer, digits"):
+    with pytest.raises(DataError, match="breast_cancer, digits, sines"):
         bundled("iris")
+
+
+def test_sines_follow_their_law_and_are_the_same_every_time() -> None:
+    _, records = bundled("sines")
+    assert np.array_equal(records.series, bundled("sines")[1].series)
+    angle = np.arcsin(2 * sines(2000, rng=np.random.default_rng(1))[:, :15] - 1)
+    steps = np.diff(angle, axis=1)  # up to a right angle a sine can be undone
+    assert np.allclose(steps, steps[:, :1], atol=1e-6)
+    for law in (steps[:, 0], angle[:, 0]):
+        assert 0 <= law.min() < 0.001 and 0.099 < law.max() < 0.1
+        assert abs(law.mean() - 0.05) < 0.001
+
+
+def test_sines_read_back_from_a_table_by_their_schema(tmp_path) -> None:
+    schema, records = bundled("sines")
+    few = records.take(np.arange(20))
+    write(few, tmp_path / "a.csv", schema)
+    assert np.array_equal(read(tmp_path / "a.csv", schema).series, few.series)

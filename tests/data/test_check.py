@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -75,6 +77,42 @@ def test_rows_beyond_the_cap_are_counted(tmp_path) -> None:
     )
     found = findings(tmp_path, "who,age\nx,1\nx,2\ny,3\n", schema)
     assert found[-1].rows == 1 and "beyond 1 per person" in found[-1].text
+
+
+LONG = Schema(
+    "series",
+    "s",
+    9,
+    (Column("v", "numeric", -1, 1),),
+    shape=(2, 1),
+    layout="long",
+    series="id",
+    time="t",
+)
+
+
+def test_series_in_a_table_are_checked_by_channel_then_as_a_whole(tmp_path) -> None:
+    text = "id,t,v\na,1,0.5\na,0,9\nb,0,\nb,1,0\n"
+    assert [f.text for f in findings(tmp_path, text, replace(LONG, fill=0))] == [
+        "2 series",
+        "1 cells are missing and become 0",
+        "1 values outside -1.0 to 1.0 are clamped",
+    ]
+    found = findings(tmp_path, text, LONG)
+    assert [f.level for f in found] == ["ok", "note", "error"] and "set fill" in found[-1].text
+    found = findings(tmp_path, "id,t,v\na,1,0.5\na,0,secret\n", LONG)
+    assert found[-1].level == "error" and "secret" not in found[-1].text
+    (found,) = findings(tmp_path, "id,t,v\na,1,0.5\n", LONG)
+    assert found.level == "error" and "1 shorter" in found.text
+    (found,) = findings(tmp_path, "id,t,v\n", replace(LONG, layout=None, series=None, time=None))
+    assert found.level == "error" and "layout" in found.text
+
+
+def test_overlapping_windows_are_noted(tmp_path) -> None:
+    text = "id,t,v\na,0,0\na,1,0\na,2,0\n"
+    found = findings(tmp_path, text, replace(LONG, stride=1))
+    assert found[0].text == "2 series" and "in up to 2 records" in found[1].text
+    assert len(findings(tmp_path, text, replace(LONG, stride=2))) == 1
 
 
 def test_series_count_what_is_clamped_and_refuse_wrong_shapes(tmp_path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from PIL import Image
 
 from understudy.data import Schema, check, draft, encode, read
 from understudy.data.draft import outwards
+from understudy.data.draft_series import SeriesHints
 from understudy.errors import DataError, SchemaError
 
 
@@ -162,3 +164,106 @@ def test_folders_of_images_are_drafted_too(tmp_path) -> None:
     schema = Schema.parse(draft(tmp_path)[0])
     assert schema.shape == (5, 6, 3) and schema.classes == ("cat", "dog")
     assert len(read(tmp_path, schema)) == 2
+
+
+def recorded(n: int = 60) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "datetime": pd.date_range("2024-01-01", periods=n, freq="10min").strftime("%F %T"),
+            "T1": rng.normal(20, 3, n).round(2),
+            "T2": rng.normal(20, 3, n).round(2),
+            "lights": rng.integers(0, 9, n),
+        }
+    )
+
+
+def fits(tmp_path, text: str) -> Schema:
+    schema = Schema.parse(text)
+    assert all(f.level != "error" for f in check(schema, tmp_path / "rows.csv"))
+    return schema
+
+
+def test_a_recording_is_drafted_with_its_clock(tmp_path) -> None:
+    text, warnings = drafted(tmp_path, recorded(), series=SeriesHints(length=24))
+    schema = fits(tmp_path, text)
+    assert (schema.layout, schema.time, schema.every) == ("recording", "datetime", "10min")
+    assert schema.shape == (24, 3) and schema.stride == 1 and schema.records == 37
+    assert [c.kind for c in schema.columns] == ["numeric", "numeric", "integer"]
+    assert "overlap" in text and "Bounds of 3 columns" in " ".join(warnings)
+    low = recorded()["T1"].min()
+    assert schema.columns[0].low < low
+
+
+def test_uneven_steps_are_drafted_by_their_order(tmp_path) -> None:
+    held = recorded().drop(index=[7, 30])
+    text, _ = drafted(tmp_path, held, series=SeriesHints(length=5, stride=5))
+    schema = fits(tmp_path, text)
+    assert schema.every is None and schema.stride == 5 and "not evenly spaced" in text
+    text, _ = drafted(tmp_path, held.drop(columns="datetime"), series=SeriesHints(length=5))
+    assert fits(tmp_path, text).time is None
+
+
+def test_a_long_table_is_drafted(tmp_path) -> None:
+    held = recorded().assign(ward=np.repeat(["a", "b", "c"], 20), ill=["no"] * 40 + ["yes"] * 20)
+    held = held.sample(frac=1, random_state=1)
+    hints = SeriesHints(series="ward", time="datetime")
+    schema = fits(tmp_path, drafted(tmp_path, held, label="ill", series=hints)[0])
+    assert schema.layout == "long" and schema.shape == (20, 3) and schema.stride is None
+    assert schema.classes == ("no", "yes") and schema.records == 3
+    assert len(read(tmp_path / "rows.csv", schema)) == 3
+
+
+def test_unequal_and_broken_series_are_drafted_with_windows_padding_and_fill(tmp_path) -> None:
+    held = recorded().assign(ward=["a"] * 40 + ["b"] * 20)
+    held.loc[3, "T1"] = np.nan
+    hints = SeriesHints(series="ward", time="datetime", length=30)
+    schema = fits(tmp_path, drafted(tmp_path, held, series=hints)[0])
+    assert schema.stride == 30 and schema.pad and schema.fill == "middle"
+    with pytest.raises(DataError, match="--length"):
+        drafted(tmp_path, held, series=replace(hints, length=None))
+
+
+@pytest.mark.parametrize(
+    ("names", "pattern", "first", "channels"),
+    [
+        ("CO_{} NO_{}", "{channel}_{step}", 0, ["CO", "NO"]),
+        ("X{}", "{channel}{step}", 1, ["X"]),
+        ("{}", "{step}", 0, ["value"]),
+    ],
+)
+def test_a_wide_table_is_drafted(tmp_path, names, pattern, first, channels) -> None:
+    rng = np.random.default_rng(0)
+    columns = [n.format(i) for n in names.split() for i in range(first, first + 6)]
+    held = pd.DataFrame(rng.normal(0, 1, (8, len(columns))).round(3), columns=columns)
+    held["kind"] = list("abababab")
+    text, _ = drafted(tmp_path, held, label="kind", series=SeriesHints(length=6))
+    schema = fits(tmp_path, text)
+    assert (schema.layout, schema.pattern, schema.first) == ("wide", pattern, first)
+    assert [c.name for c in schema.columns] == channels and schema.shape == (6, len(channels))
+
+
+def test_what_is_no_channel_is_left_to_a_human(tmp_path) -> None:
+    held = recorded().assign(patient_id=range(60), note=[f"Smith{i}" for i in range(60)])
+    text, warnings = drafted(tmp_path, held, series=SeriesHints(length=5))
+    assert "Smith" not in text and "patient_id, note" in " ".join(warnings)
+    with pytest.raises(SchemaError, match="2 unclassified"):
+        Schema.parse(text)
+    fits(tmp_path, text.replace('"unclassified"', '"ignore"'))
+
+
+@pytest.mark.parametrize(
+    ("hints", "message"),
+    [
+        (SeriesHints(series="ward"), "--series among"),
+        (SeriesHints(time="when"), "--time among"),
+        (SeriesHints(layout="recording"), "--length"),
+        (SeriesHints(layout="long", length=5), "--series and --time"),
+        (SeriesHints(layout="wide"), "numbered"),
+        (SeriesHints(layout="tall", length=5), "long, wide or recording"),
+        (SeriesHints(length=61), "--length"),
+    ],
+)
+def test_hints_that_do_not_fit_are_refused(tmp_path, hints: SeriesHints, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        drafted(tmp_path, recorded(), series=hints)

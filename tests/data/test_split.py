@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.data import Column, Encoded, Records, Schema, encode, split
+from understudy.data import Column, Encoded, Records, Schema, encode, from_frame, split
 from understudy.errors import StudyError
 from understudy.rng import Streams
 
@@ -211,3 +213,70 @@ def test_files_and_columns_allow_for_rows_left_out_by_the_cap() -> None:
 def test_impossible_splits_are_refused(how: str, sites: int, options: dict, message: str) -> None:
     with pytest.raises(StudyError, match=message):
         cut(rows(3000 if how == "kmeans" else 50), how, sites, **options)
+
+
+CHANNEL = (Column("v", "numeric", 0, 1),)
+
+
+def windows(steps: list[int], stride: int) -> tuple[Schema, Records]:
+    """Windows of several recordings, so many steps each; values tell the steps apart."""
+    schema = Schema("series", "s", 99, CHANNEL, shape=(4, 1), layout="long", series="ward",
+                    time="t", stride=stride)  # fmt: skip
+    total = sum(steps)
+    held = pd.DataFrame(
+        {
+            "ward": np.repeat(np.arange(len(steps)), steps),
+            "t": np.arange(total),
+            "v": np.arange(total) / max(total, 1),
+        }
+    )
+    return schema, from_frame(held, schema)
+
+
+def cut_windows(how: str, sites: int, steps: list[int], stride: int, **options: object):
+    schema, records = windows(steps, stride)
+    encoded, rng = encode(schema, records), np.random.default_rng(0)
+    return records, split(schema, encoded, how, sites, rng=rng, records=records, **options)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.integers(30, 60), min_size=1, max_size=3), st.integers(1, 9), st.integers(1, 3))
+def test_sites_cut_by_blocks_share_no_time_step(steps: list[int], stride: int, sites: int) -> None:
+    records, parts = cut_windows("blocks", sites, steps, stride)
+    held = [set(records.series[part].ravel().tolist()) for part in parts]
+    assert all(held) and sum(map(len, held)) == len(set().union(*held))
+    left_out = len(records) - sum(map(len, parts))
+    most = -(-4 // stride) - 1
+    assert left_out <= most * (sites - 1)
+    if len(steps) == 1 and stride >= 4:
+        assert left_out == 0
+
+
+def test_blocks_are_stretches_in_order_of_time() -> None:
+    records, parts = cut_windows("blocks", 2, [13], 1)
+    assert [records.start[part].tolist() for part in parts] == [[0, 1], [5, 6, 7, 8, 9]]
+
+
+def test_windows_of_one_series_stay_at_one_site() -> None:
+    records, parts = cut_windows("column", 2, [6, 5, 7], 1, column="ward")
+    assert [records.recording[part].tolist() for part in parts] == [
+        ["0"] * 3 + ["2"] * 4,
+        ["1"] * 2,
+    ]
+
+
+def test_blocks_need_stretches_longer_than_a_window_and_series_from_a_table() -> None:
+    with pytest.raises(StudyError, match="fewer sites"):
+        cut_windows("blocks", 5, [13], 1)
+    with pytest.raises(StudyError, match="series read from a table"):
+        cut(rows(9), "blocks", 2)
+    schema, records = windows([30], 1)
+    schema = replace(schema, person="ward", rows_per_person=30)
+    encoded = encode(schema, replace(records, person=records.recording))
+    with pytest.raises(StudyError, match="without persons"):
+        split(schema, encoded, "blocks", 2, rng=np.random.default_rng(0), records=records)
+
+
+def test_a_file_without_rows_is_cut_into_empty_sites() -> None:
+    _, parts = cut_windows("blocks", 3, [], 1)
+    assert [len(part) for part in parts] == [0, 0, 0]

@@ -23,7 +23,7 @@ from understudy.data.draft import (
     numbers,
     warn,
 )
-from understudy.data.layout import PATTERN, SPACINGS
+from understudy.data.layout import LAYOUTS, PATTERN, SPACINGS
 from understudy.data.schema_toml import toml_key, toml_value
 from understudy.data.series import series_times
 from understudy.errors import DataError
@@ -78,6 +78,8 @@ def draft_series(
 def _check_names(frame: pd.DataFrame, label: str | None, hints: SeriesHints) -> None:
     if frame.empty:
         raise DataError("rows to draft from", "none", "use a site's file that has rows")
+    if hints.layout not in (None, *LAYOUTS):
+        raise DataError("--layout long, wide or recording", repr(hints.layout), "choose one")
     for what, column in (("label", label), ("series", hints.series), ("time", hints.time)):
         if column is not None and column not in frame:
             raise DataError(f"--{what} among the columns", repr(column), "check its name")
@@ -135,6 +137,8 @@ def _draft_steps(
         raise DataError("--series and --time of a long table", "one missing", "name the columns")
     counts = _counts(frame, hints)
     length = hints.length or _common(counts)
+    if length > counts.max():
+        raise DataError(f"a series of --length {length}", "shorter ones", "lower --length")
     stride = hints.stride or (1 if layout == "recording" else None)
     settings = [f"layout = {toml_value(layout)}", *_series(hints)]
     settings += _clock(frame, hints)
