@@ -4,7 +4,8 @@ The way through the package::
 
     study = Study.load("study.toml")          # what the parties agree on
     release = run(study, out="release")       # all sites in this process
-    rows = release.sample(1000)               # any number of rows, at no cost
+    rows = release.sample(1000)               # any number of rows, at no cost; or,
+    said = release.predict(asked)             # if it holds a classifier, the class of each row
     verify("release")                         # recompute the claim
     evaluate(release, "real.csv", "report")   # compare with real rows
 """

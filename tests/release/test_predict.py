@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import safetensors.torch
 import torch
+from PIL import Image
 
 from contracts.toys import plain, records, schema
 from release.classes import SQUARES, squares
@@ -336,6 +337,20 @@ def test_images_are_read_with_and_without_labels(
     y = labels(SQUARES, found)
     assert seen.predict(found)["predicted"].tolist() == ["dark", "light"] * 3
     assert (None if y is None else y.tolist()) == ([0, 1] * 3 if labelled else None)
+
+
+def test_images_in_a_folder_are_read_sorted_by_class_or_not(seen: Release, tmp_path: Path) -> None:
+    rows = squares(6)
+    assert rows.images is not None
+    for i, (pixels, name) in enumerate(zip(rows.images, ["dark", "light"] * 3, strict=True)):
+        for folder in (tmp_path / "pile", tmp_path / "classes" / name):
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(folder / f"{i}.png")
+    pile, classes = (read_rows(tmp_path / name, seen.schema) for name in ("pile", "classes"))
+    assert labels(SQUARES, pile) is None
+    assert labels(SQUARES, classes).tolist() == [0] * 3 + [1] * 3  # type: ignore[union-attr]
+    assert seen.predict(pile)["predicted"].tolist() == ["dark", "light"] * 3
+    assert seen.predict(classes)["predicted"].tolist() == ["dark"] * 3 + ["light"] * 3
 
 
 # Series: from arrays, and from tables in which each has many rows.

@@ -109,7 +109,7 @@ class Recipe(Protocol):
         """Server: the new state from the noised mean of each part."""
 
     def finish(self, state: State, *, rng: Streams) -> Any:
-        """Server: the generator to release. Post-processing: it may train for long."""
+        """Server: the generator or classifier to release. Post-processing: it may train long."""
 
 
 _SLOTS: dict[Trust, Slot] = {

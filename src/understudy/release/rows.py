@@ -16,6 +16,7 @@ import pandas as pd
 from understudy.data.arrays import load_npz
 from understudy.data.cells import texts, to_array
 from understudy.data.encode import encode
+from understudy.data.images import IMAGE_FILES
 from understudy.data.records import Records, file_kind
 from understudy.data.schema import Schema
 from understudy.data.table import from_frame, read, read_frame
@@ -27,6 +28,8 @@ __all__ = ["as_records", "features", "labels", "predictions", "read_rows"]
 def read_rows(path: str | Path, schema: Schema) -> Records:
     """Read a file by the release's public schema; labels may be absent, persons are left out."""
     path, whole = Path(path), _impersonal(schema)
+    if _is_pile(path):
+        return read(path, _unlabelled(schema))
     if schema.kind == "image" or schema.label is None or not path.is_file():
         return _matched(read(path, whole))
     if file_kind(path) == "npz":
@@ -92,6 +95,11 @@ def _unlabelled(schema: Schema) -> Schema:
         balance=None,
         ignore=(*bare.ignore, *named),
     )
+
+
+def _is_pile(path: Path) -> bool:
+    """Whether image files lie directly in a folder, not sorted by class; read by name."""
+    return path.is_dir() and any(file.suffix.lower() in IMAGE_FILES for file in path.iterdir())
 
 
 def _matched(rows: Records) -> Records:
