@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -60,7 +61,10 @@ SPECS = {
     "separate": Autoencoder(6, 2, widths=(5, 4)),
     "cosines": Autoencoder(6, 2, labels=2, widths=(5,), shape=(2, 3), cosines=(2, 2)),
     "mse": Autoencoder(6, 2, widths=(5,), loss="mse"),
+    "series": Autoencoder(6, 2, widths=(5,), net="recurrent", shape=(3, 2), loss="mse"),
+    "labelled series": Autoencoder(6, 2, labels=2, widths=(5,), net="recurrent", shape=(3, 2)),
 }
+WAES = {name: replace(spec, variational=False) for name, spec in SPECS.items()}
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
@@ -131,8 +135,115 @@ def test_mmd_is_near_zero_for_the_prior_and_large_far_away():
     assert autoencoder.mmd(near + 3, prior) > 0.2
 
 
-def test_a_description_survives_json():
-    spec = SPECS["cosines"]
+def plain_mmd(z: torch.Tensor, prior: torch.Tensor) -> float:
+    """Equation 4.4 of the thesis, word for word, for one client."""
+    n, kappa = len(z), 2.0 * z.shape[1]
+
+    def total(a, b, own):
+        pairs = [(i, j) for i in range(n) for j in range(n) if not own or i != j]
+        return sum(kappa / (kappa + float((a[i] - b[j]).square().sum())) for i, j in pairs)
+
+    across = 2 / n**2 * total(prior, z, own=False)
+    if n == 1:
+        return -across
+    return (total(prior, prior, own=True) + total(z, z, own=True)) / (n * (n - 1)) - across
+
+
+def padded(counts: list[int], most: int) -> torch.Tensor:
+    """Weights of clients with so many rows each, the rest of a batch being padding."""
+    rows = [[1 / n] * n + [0.0] * (most - n) for n in counts]
+    return torch.tensor(rows)
+
+
+@pytest.mark.parametrize("spec", WAES.values(), ids=WAES)
+def test_the_wae_loss_is_that_of_the_thesis_for_each_ragged_client(spec):
+    counts = [4, 2, 1]
+    params = params_of(spec, 3)
+    x, y = torch.rand(3, 4, 6, generator=generator()), torch.zeros(3, 4, dtype=torch.long)
+    prior = torch.randn(3, 4, 2, generator=generator(1))
+    found = autoencoder.wae_loss(
+        spec, params, x, y, padded(counts, 4), penalty=0.7, prior=prior
+    )  # fmt: skip
+    z, _ = autoencoder.encode(spec, params, x, y)
+    errors = autoencoder.reconstruction(spec, autoencoder.decode(spec, params, z, y), x) / 6
+    for c, n in enumerate(counts):
+        wanted = errors[c, :n].mean() + 0.7 * plain_mmd(z[c, :n], prior[c, :n])
+        torch.testing.assert_close(found[c], wanted)
+
+
+def test_padding_counts_in_neither_term_of_the_wae_loss():
+    spec, params = WAES["series"], params_of(WAES["series"], 2)
+    x, y = torch.rand(2, 4, 6, generator=generator()), torch.zeros(2, 4, dtype=torch.long)
+    prior = torch.randn(2, 4, 2, generator=generator(1))
+
+    def gradients(x, prior):
+        own = {n: p.clone().requires_grad_() for n, p in params.items()}
+        weight = padded([2, 1], 4)
+        total = autoencoder.wae_loss(spec, own, x, y, weight, prior=prior).sum()
+        return torch.autograd.grad(total, list(own.values()))
+
+    before = gradients(x, prior)
+    x[0, 2:], x[1, 1:], prior[0, 2:], prior[1, 1:] = 0.9, 0.9, 5.0, 5.0
+    pairs = list(zip(before, gradients(x, prior), strict=True))
+    assert all(torch.allclose(a, b, atol=1e-7) for a, b in pairs)
+
+
+@pytest.mark.parametrize("spec", WAES.values(), ids=WAES)
+@pytest.mark.parametrize("scale", [0.0, 1e3, 1e20, float("inf"), float("nan")])
+def test_the_wae_loss_is_finite_whatever_the_parameters(spec, scale):
+    params = {n: p * scale for n, p in params_of(spec).items()}
+    x, y = torch.tensor([0.0, 1.0, 0.5]).repeat(2, 4, 2), torch.zeros(2, 4, dtype=torch.long)
+    prior = torch.randn(2, 4, 2, generator=generator())
+    found = autoencoder.wae_loss(spec, params, x, y, padded([4, 1], 4), prior=prior)
+    assert found.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "shape, count",
+    [((30, 5), 29_269), ((24, 6), 26_358), ((24, 27), 29_739), ((24, 13), 27_485)],
+    ids=["sine", "stock", "energy", "air"],
+)
+def test_recurrent_nets_have_the_sizes_of_the_thesis(shape, count):
+    spec = Autoencoder(
+        math.prod(shape), 16, widths=(32,), net="recurrent", shape=shape, variational=False
+    )  # fmt: skip
+    assert layers.size(spec.encoder) + layers.size(spec.decoder) == count
+
+
+def test_a_recurrent_encoder_reads_rows_step_by_step():
+    spec = WAES["series"]
+    params, y = params_of(spec, 1), torch.zeros(1, 1, dtype=torch.long)
+    x = torch.rand(1, 1, 6, generator=generator())
+    lstm = torch.nn.LSTM(2, 5, batch_first=True)
+    order = [list(range(i, i + 5)) for i in (5, 10, 15, 0)]  # torch: input, forget, cell, output
+    columns = [i for gate in order for i in gate]
+    with torch.no_grad():
+        lstm.weight_ih_l0.copy_(params["encoder.1.weight"][0, :, columns].T)
+        lstm.weight_hh_l0.copy_(params["encoder.1.recurrent"][0, :, columns].T)
+        lstm.bias_ih_l0.copy_(params["encoder.1.bias"][0, columns])
+        lstm.bias_hh_l0.zero_()
+    outputs, _ = lstm(x[0].view(1, 3, 2))
+    wanted = outputs.flatten(1) @ params["encoder.3.weight"][0] + params["encoder.3.bias"][0]
+    torch.testing.assert_close(autoencoder.encode(spec, params, x, y)[0][0], wanted)
+
+
+@pytest.mark.parametrize(
+    "terms, found",
+    [
+        ({"shape": ()}, "a table"),
+        ({"shape": (2, 2)}, "6 for the shape"),
+        ({"shape": (3, 2), "widths": (5, 5)}, "2 layers"),
+        ({"shape": (3, 2), "loss": "gaussian"}, "recurrent"),
+    ],
+)
+def test_recurrent_nets_refuse_what_they_cannot_be(terms, found):
+    with pytest.raises(StudyError, match=found):
+        Autoencoder(6, 2, net="recurrent", **{"widths": (5,), **terms})
+
+
+@pytest.mark.parametrize("name", ["cosines", "series"])
+def test_a_description_survives_json(name):
+    spec = SPECS[name]
     assert Autoencoder.from_config(json.loads(json.dumps(spec.to_config()))) == spec
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from understudy.nets import layers
-from understudy.nets.layers import Conv, ConvTranspose, Cosines, Dense, Reshape
+from understudy.nets.layers import Conv, ConvTranspose, Cosines, Dense, MaxPool, Reshape
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -22,6 +22,8 @@ def random_stack(net: layers.Net, clients: int) -> layers.Params:
 NETS = {
     "dense": ((Dense(5, 4), Dense(4, 3, "linear")), (5,)),
     "conv": ((Conv(2, 3, 2), Reshape((3 * 4,)), Dense(12, 2, "tanh")), (2, 4, 4)),
+    "patches": ((Conv(2, 3, kernel=3, padding=0), Conv(3, 2, kernel=2, padding=0)), (2, 6, 5)),
+    "pooled": ((Conv(2, 3, kernel=3, padding=0), MaxPool(2, "relu")), (2, 7, 6)),
     "conv_transpose": ((ConvTranspose(3, 2, 2, "sigmoid"),), (3, 2, 2)),
     "cosines": ((Dense(5, 6), Cosines((4, 5), (2, 3))), (5,)),
 }
@@ -46,6 +48,40 @@ def test_dense_is_a_linear_layer_and_its_activation():
         twin.weight.copy_(params["0.weight"][0].T)
         twin.bias.copy_(params["0.bias"][0])
     torch.testing.assert_close(layers.apply(net, params, x)[0], twin(x[0]).relu())
+
+
+@pytest.mark.parametrize("kernel, inputs", [(5, 1), (5, 6), (2, 3)])
+def test_a_product_of_patches_is_a_convolution_with_its_gradients(kernel, inputs):
+    layer = Conv(inputs, 4, kernel=kernel, padding=0)
+    assert layer.by_patches
+    params = {n: p.double().requires_grad_() for n, p in random_stack((layer,), 3).items()}
+    x = torch.randn(3, 2, inputs, 8, 7, generator=generator(), dtype=torch.float64)
+    x.requires_grad_()
+    ours = layer({n[2:]: p for n, p in params.items()}, x)
+    weight, bias = params["0.weight"], params["0.bias"]
+    reference = torch.stack([nn.functional.conv2d(x[c], weight[c], bias[c]) for c in range(3)])
+    torch.testing.assert_close(ours, reference)
+    aim = torch.randn(ours.shape, generator=generator(1), dtype=torch.float64)
+    leaves = [x, weight, bias]
+    both = [torch.autograd.grad((o * aim).sum(), leaves) for o in (ours, reference)]
+    for got, wanted in zip(*both, strict=True):
+        torch.testing.assert_close(got, wanted)
+
+
+def test_only_small_convolutions_without_padding_run_as_patches():
+    assert not Conv(1, 4).by_patches
+    assert not Conv(1, 4, 2, padding=0).by_patches
+    assert not Conv(64, 64, padding=0).by_patches
+
+
+@pytest.mark.parametrize("side", [2, 3])
+def test_max_pool_takes_the_largest_and_sends_the_gradient_there(side):
+    x = torch.randn(2, 3, 4, 7, 6, generator=generator(), requires_grad=True)
+    ours = MaxPool(side)({}, x)
+    reference = nn.functional.max_pool2d(x.flatten(0, 1), side).unflatten(0, (2, 3))
+    torch.testing.assert_close(ours, reference)
+    both = [torch.autograd.grad(o.square().sum(), x)[0] for o in (ours, reference)]
+    torch.testing.assert_close(*both)
 
 
 @pytest.mark.parametrize("stride, size", [(1, 8), (2, 4)])

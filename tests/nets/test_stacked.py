@@ -1,0 +1,102 @@
+"""The classifiers a federation trains: sizes, losses, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from understudy.errors import ReleaseError, StudyError
+from understudy.nets import layers, stacked
+from understudy.nets.stacked import ClassifierNet
+
+SPECS = {
+    "linear": ClassifierNet(6, 3),
+    "mlp": ClassifierNet(6, 3, "mlp", widths=(5,)),
+    "lenet": ClassifierNet(16 * 17 * 2, 3, "lenet", shape=(16, 17, 2)),
+}
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def params_of(spec: ClassifierNet, clients: int = 3) -> layers.Params:
+    each = [stacked.init(spec, rng=generator(c)) for c in range(clients)]
+    return {name: torch.stack([p[name] for p in each]) for name in each[0]}
+
+
+@pytest.mark.parametrize(
+    "spec, count",
+    [
+        (ClassifierNet(123, 2), 248),
+        (ClassifierNet(256, 10), 2570),
+        (ClassifierNet(784, 10, "mlp"), 76_330),
+        (ClassifierNet(784, 47, "mlp"), 79_919),
+        (ClassifierNet(784, 10, "lenet", shape=(28, 28)), 44_426),
+        (ClassifierNet(784, 47, "lenet", shape=(28, 28)), 47_571),
+    ],
+)
+def test_sizes_are_those_of_the_thesis(spec, count):
+    assert layers.size(spec.net) == count
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_the_loss_is_the_mean_cross_entropy_of_each_client(spec):
+    params = params_of(spec)
+    x = torch.rand(3, 4, spec.features, generator=generator(9))
+    y = torch.tensor([[0, 1, 2, 0], [2, 1, 0, 0], [1, 0, 0, 0]])
+    weight = torch.tensor([[0.25] * 4, [0.5, 0.5, 0, 0], [1.0, 0, 0, 0]])
+    found = stacked.cross_entropy_loss(spec, params, x, y, weight)
+    for c, n in enumerate((4, 2, 1)):
+        own = {name: p[c : c + 1] for name, p in params.items()}
+        scores = stacked.logits(spec, own, x[c : c + 1, :n])[0]
+        torch.testing.assert_close(found[c], nn.functional.cross_entropy(scores, y[c, :n]))
+
+
+def test_lenet_is_lenet():
+    spec = SPECS["lenet"]
+    params = params_of(spec, 1)
+    weights = [params[n][0] for n in params if n.endswith("weight")]
+    twin = nn.Sequential(
+        nn.Conv2d(2, 6, 5), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(6, 16, 5), nn.MaxPool2d(2),
+        nn.ReLU(), nn.Flatten(), nn.Linear(16, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(),
+        nn.Linear(84, 3),
+    )  # fmt: skip
+    learners = [module for module in twin if hasattr(module, "weight")]
+    with torch.no_grad():
+        for module, weight in zip(learners, weights, strict=True):
+            module.weight.copy_(weight.T if weight.ndim == 2 else weight)
+            module.bias.zero_()
+    x = torch.rand(1, 4, spec.features, generator=generator(9))
+    images = x[0].view(4, 16, 17, 2).permute(0, 3, 1, 2)
+    torch.testing.assert_close(stacked.logits(spec, params, x)[0], twin(images))
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+@pytest.mark.parametrize("scale", [0.0, 1e20, float("inf"), float("nan")])
+def test_the_loss_is_finite_whatever_the_parameters(spec, scale):
+    params = {n: p * scale for n, p in params_of(spec).items()}
+    x, y = torch.ones(3, 2, spec.features), torch.zeros(3, 2, dtype=torch.long)
+    found = stacked.cross_entropy_loss(spec, params, x, y, torch.full((3, 2), 0.5))
+    assert found.isfinite().all()
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_a_description_survives_json(spec):
+    assert ClassifierNet.from_config(json.loads(json.dumps(spec.to_config()))) == spec
+
+
+def test_an_unknown_description_is_refused():
+    with pytest.raises(ReleaseError, match="description of a classifier"):
+        ClassifierNet.from_config({"features": 3, "classes": 2, "import": "os"})
+
+
+@pytest.mark.parametrize(
+    "features, shape, found", [(6, (), "a table"), (64, (8, 8), "shape"), (9, (16, 16), "9 for")]
+)
+def test_lenet_refuses_what_is_no_image_of_its_size(features, shape, found):
+    with pytest.raises(StudyError, match=found):
+        ClassifierNet(features, 2, "lenet", shape=shape)
