@@ -85,7 +85,7 @@ class Measured:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, marked as what they are."""
-        return {"mark": INTERNAL, **self.accuracy.to_dict(), "commonest": self.commonest}
+        return {"mark": INTERNAL, **self.accuracy.to_dict(), "commonest": round(self.commonest, 6)}
 
 
 def _predict(
