@@ -3,7 +3,10 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from understudy.data import bundled, read
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -17,3 +20,15 @@ def test_hospitals_meet_their_caps(
     assert "ε = 2" in said and "was refused" in said
     assert (tmp_path / "hospitals" / "release" / "claims.json").exists()
     assert not (tmp_path / "hospitals" / "again").exists()
+
+
+def test_series_go_from_table_to_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(EXAMPLES / "series_at_many_sites.py"), run_name="__main__")
+    assert "5000 series" in capsys.readouterr().out
+    schema, records = bundled("sines")
+    made = read(tmp_path / "waves" / "synthetic.csv", schema).series
+    assert made.shape == (1000, 30, 5)
+    assert np.abs(made.mean((0, 2)) - records.series.mean((0, 2))).max() < 0.1
