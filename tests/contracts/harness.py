@@ -18,15 +18,27 @@ import numpy as np
 import pytest
 import torch
 
-from contracts.toys import TOYS, engine, records, rows, schema, study
+from contracts.toys import (
+    TOYS,
+    engine,
+    records,
+    rows,
+    schema,
+    series_records,
+    series_schema,
+    study,
+)
 from understudy.data.encode import encode
 from understudy.data.shards import Shards
 from understudy.federation import aggregate, slots
 from understudy.federation.slots import Private, seal
 from understudy.privacy.clip import Bounded, Receipt, Sealed
 from understudy.privacy.ledger import receipts_in
-from understudy.privacy.plan import Part, PrivacyPlan
+from understudy.privacy.plan import Part, PrivacyPlan, Rule
+from understudy.privacy.respond import Response
+from understudy.privacy.select import Selection
 from understudy.recipes import RECIPES
+from understudy.recipes.selection import SelectionOptions
 from understudy.release.verify import verify
 from understudy.rng import NoiseSource, Streams
 from understudy.run import run
@@ -41,6 +53,9 @@ SMALL: dict[str, dict[str, Any]] = {
     "fedvae": {**_NETS, "steps": 2},
     "dpd_fvae": {**_NETS, "steps": 2},
     "central": {**_NETS, "steps": 3},
+    "signds": {"model": "nn", "hidden": 4, "outputs": 2},
+    "dp_fed_wae": {"widths": [4], "latent": 2, "bins": 2, "outputs": 2},
+    "fedstdg": {"hidden": 3, "latent": 2, "patience": 1, "subset": 0.5, "top": 0.2},
 }
 FAST = {"rate": 0.3}  # a learning rate at which updates are long enough to be clipped
 
@@ -53,12 +68,24 @@ def cases(*, public: bool = False) -> list:
     return [pytest.param(*case, id="-".join(case)) for case in found]
 
 
+def kind_of(name: str) -> str:
+    """A table for every recipe that takes one, else series."""
+    return "table" if "table" in EVERY[name].info.kinds else "series"
+
+
+def chooses(name: str) -> bool:
+    """Whether sites send choices under pure ε instead of noised values."""
+    return issubclass(EVERY[name].info.options, SelectionOptions)
+
+
 def small_study(name: str, unit: str, trust: str, **tables: Any) -> Study:
     """A study of three sites that any recipe runs in a moment."""
-    noise = {} if trust == "none" else {"noise": 1.5}
-    privacy = {"unit": unit, "trust": trust, **noise, **tables.pop("privacy", {})}
+    price = {"epsilon_per_update": 2.0} if chooses(name) else {"noise": 1.5}
+    price = {} if trust == "none" else price
+    privacy = {"unit": unit, "trust": trust, **price, **tables.pop("privacy", {})}
     tables = {"study": {"rounds": 2}, "recipe": SMALL.get(name, {}), "training": FAST, **tables}
-    return study(name, SITES, privacy=privacy, **tables)
+    public = schema() if kind_of(name) == "table" else series_schema()
+    return study(name, SITES, privacy=privacy, **{"schema": public, **tables})
 
 
 def small_recipe(name: str, unit: str, trust: str, **tables: Any) -> Any:
@@ -66,9 +93,12 @@ def small_recipe(name: str, unit: str, trust: str, **tables: Any) -> Any:
     return EVERY[name].build(small_study(name, unit, trust, **tables))
 
 
-def small_shards() -> Shards:
+def small_shards(kind: str = "table") -> Shards:
     """Three sites of four rows; rows 2k and 2k+1 of a site are one person's."""
-    found = encode(schema(), records(SITES * EACH))
+    if kind == "table":
+        found = encode(schema(), records(SITES * EACH))
+    else:
+        found = encode(series_schema(), series_records(SITES * EACH))
     parts = [np.arange(i * EACH, (i + 1) * EACH) for i in range(SITES)]
     shards = Shards.pack(found, parts)
     return replace(shards, x=shards.x.clone(), y=shards.y.clone())
@@ -103,9 +133,9 @@ def shorter(data: Shards, site: int, by: int) -> Shards:
 VALUES = {"zeros": 0.0, "ones": 1.0, "wild": 1e6, "negative": -1e6, "nan": torch.nan}
 
 
-def neighbours(unit: str, trust: str) -> list[Neighbour]:
+def neighbours(unit: str, trust: str, kind: str = "table") -> list[Neighbour]:
     """Removed and replaced units; values beyond the schema test the clip, not the encoder."""
-    data, site = small_shards(), 1
+    data, site = small_shards(kind), 1
     size = {"record": 1, "person": 2, "site": EACH}[unit]
     last = list(range((site + 1) * EACH - size, (site + 1) * EACH))
     found = []
@@ -125,9 +155,9 @@ def neighbours(unit: str, trust: str) -> list[Neighbour]:
     return found
 
 
-def base_of(neighbour: Neighbour, unit: str) -> Neighbour:
+def base_of(neighbour: Neighbour, unit: str, kind: str = "table") -> Neighbour:
     """What a neighbour is compared with: the data, or for "x against none" the data without."""
-    data = small_shards()
+    data = small_shards(kind)
     if neighbour.name.endswith("against none"):
         data = shorter(data, 1, {"record": 1, "person": 2}[unit])
     return Neighbour("base", data)
@@ -141,6 +171,7 @@ class Trace:
     """All that a run handed to its mechanisms, and all that came out at the end."""
 
     queries: list[tuple[tuple, torch.Tensor, float]] = field(default_factory=list)
+    choices: list[tuple[tuple, torch.Tensor, Rule]] = field(default_factory=list)
     receipts: list[Receipt] = field(default_factory=list)
     sealed: list[tuple] = field(default_factory=list)
     tasks: list[bytes] = field(default_factory=list)
@@ -162,6 +193,22 @@ def _frozen(trace: Trace, original: Callable) -> Callable:
         return 0.1 * bounded.sensitivity * drawn.double(), receipt
 
     return add_noise
+
+
+def _frozen_choice(trace: Trace, original: Callable) -> Callable:
+    """The same for a mechanism of pure ε: what it says comes from another update."""
+
+    def choose(value: torch.Tensor, rule: Rule, *, part: str, round: int, **rest: Any):
+        key = (part, "client", round, tuple(value.shape))
+        place = sum(k == key for k, _, _ in trace.choices)
+        trace.choices.append((key, value.clone(), rule))
+        seed = Streams.from_seed(zlib.crc32(repr((key, place)).encode()))
+        rest["source"] = NoiseSource.seeded(seed)
+        message, receipt = original(torch.zeros_like(value), rule, part=part, round=round, **rest)
+        trace.receipts.append(receipt)
+        return message, receipt
+
+    return choose
 
 
 def _steady_coins() -> Callable[[int, float], np.ndarray]:
@@ -209,6 +256,8 @@ def traced(recipe: Any, folder: Path, data: Shards, silent: tuple[int, ...] = ()
         patch.setattr(slots.Private, "normals", _steady_normals())
         for module in (slots, aggregate):
             patch.setattr(module, "add_noise", _frozen(trace, module.add_noise))
+        for name in ("choose", "respond"):
+            patch.setattr(slots, name, _frozen_choice(trace, getattr(slots, name)))
         trace.state = made.train()
     trace.ledger = (folder / "ledger.jsonl").read_text()
     return trace
@@ -227,7 +276,7 @@ def check_replay(recipe: Any, folder: Path, base: Neighbour, neighbour: Neighbou
     assert one.state.keys() == two.state.keys()
     for name in one.state:
         assert torch.equal(one.state[name], two.state[name]), f"{name} passed the noise by"
-    used = 0.0
+    used = _compare_choices(recipe.plan, one, two)
     per_unit: dict[tuple, float] = {}
     for (key, a, bound), (_, b, declared) in zip(one.queries, two.queries, strict=True):
         assert bound == declared == recipe.plan.at(key[2]).part(key[0]).bound
@@ -240,6 +289,27 @@ def check_replay(recipe: Any, folder: Path, base: Neighbour, neighbour: Neighbou
             per_unit[key[:3]] = per_unit.get(key[:3], 0.0) + (distance > 0)
     assert all(count <= 1 for count in per_unit.values()), "one unit moved several sites' queries"
     return used
+
+
+def _compare_choices(plan: PrivacyPlan, one: Trace, two: Trace) -> float:
+    """Fail where choices depend on data by more than their ε, or on more than one site's."""
+    keys = [[key for key, _, _ in trace.choices] for trace in (one, two)]
+    assert keys[0] == keys[1], "control flow depends on the data"
+    moved: dict[tuple, int] = {}
+    for (key, a, rule), (_, b, other) in zip(one.choices, two.choices, strict=True):
+        assert rule == other == plan.at(key[2]).part(key[0]).rule, "another rule than promised"
+        assert ratio(rule) <= np.exp(rule.epsilon) * (1 + 1e-9)
+        moved[key[:3]] = moved.get(key[:3], 0) + (not torch.equal(a, b))
+    assert all(count <= 1 for count in moved.values()), "one unit moved several sites' choices"
+    return float(any(moved.values()))
+
+
+def ratio(rule: Rule) -> float:
+    """The most by which a message's probability can differ between two updates."""
+    if isinstance(rule, Response):
+        return rule.truth / (1 - rule.truth)
+    chances = [rule.probability(hits) for hits in range(rule.output + 1)]
+    return max(chances) / min(chances)
 
 
 # Noise of the planned size, in the slot of the plan.
@@ -261,6 +331,8 @@ def _draws(plan: PrivacyPlan, part: Part, source: NoiseSource) -> torch.Tensor:
 def check_noise(plan: PrivacyPlan) -> None:
     """Fail where a part is noised with another deviation than promised, or not at all."""
     source = NoiseSource.seeded(Streams.from_seed(11))
+    if plan.update_epsilon:
+        return check_choices(plan, source)
     for part in plan.parts:
         found: list[torch.Tensor] = []
         while sum(f.numel() for f in found) < 800:
@@ -272,13 +344,48 @@ def check_noise(plan: PrivacyPlan) -> None:
         assert len(torch.unique(drawn)) > 0.99 * len(drawn), f"{part.name}: noise repeats"
 
 
+def check_choices(plan: PrivacyPlan, source: NoiseSource, sites: int = 6000) -> None:
+    """Fail where messages are not as likely as promised for a known update."""
+    size = plan.parts[0].shape[0]
+    update = {
+        p.name: torch.linspace(-1, 1, size).repeat(sites, 1)
+        if isinstance(p.rule, Selection)
+        else torch.ones(sites, dtype=torch.bool)
+        for p in plan.parts
+    }
+    sealed = seal(plan, update, Private(plan, 0, source), source)
+    for part in plan.parts:
+        message, rule = sealed.parts[part.name], part.rule
+        if isinstance(rule, Response):
+            assert abs(float(message.double().mean()) - rule.truth) < 0.02, (
+                "the bit lies too little"
+            )
+            continue
+        assert abs(float(message[:, 0].double().mean())) < 0.05, "the sign is not a fair coin"
+        _check_selected(message, rule)
+
+
+def _check_selected(message: torch.Tensor, rule: Selection) -> None:
+    """Against the law of ν where all coordinates are to choose from; else all are drawn."""
+    signs, chosen = message[:, :1], message[:, 1:].long()
+    if rule.subset is None:
+        top = torch.where(signs > 0, chosen >= rule.size - rule.top, chosen < rule.top)
+        counts = np.bincount(top.sum(1).numpy(), minlength=rule.output + 1) / len(message)
+        assert np.abs(counts - rule.law.probability).max() < 0.03, "ν does not follow its law"
+        spread = top.double().mean(0)
+        assert float(spread.max() - spread.min()) < 0.05, "the order tells the groups apart"
+    share = np.bincount(chosen.flatten().numpy(), minlength=rule.size)
+    assert (share > 0).all(), "a coordinate that is never chosen"
+
+
 # A release whose every round was charged, before its noise.
 
 
 def check_release(name: str, unit: str, trust: str, folder: Path) -> None:
     """Fail where a run gives no release, or one that does not verify."""
     out = folder / f"{name}-{unit}-{trust}"
-    run(small_study(name, unit, trust), rows(SITES, EACH), out=out, rows=10, wire=True)
+    data = rows(SITES, EACH, kind_of(name))
+    run(small_study(name, unit, trust), data, out=out, rows=10, wire=True)
     verdict = verify(out)
     charged = verdict.release.ledger.count('"kind": "charge"')
     assert charged == (0 if trust == "none" else verdict.release.plan.rounds)
@@ -286,7 +393,8 @@ def check_release(name: str, unit: str, trust: str, folder: Path) -> None:
 
 def check_order(recipe: Any, folder: Path) -> None:
     """Fail where noise is drawn for a round that is not on the ledger yet."""
-    made, ledger = engine(recipe, folder)
+    kind = recipe.schema.kind
+    made, ledger = engine(recipe, folder, data=small_shards(kind) if kind == "series" else None)
     original, task = made.source.normal, recipe.task
     begun: list[int] = []
 
@@ -294,13 +402,21 @@ def check_order(recipe: Any, folder: Path) -> None:
         begun.append(round)
         return task(state, round)
 
-    def normal(shape: tuple[int, ...]) -> np.ndarray:
+    def check() -> None:
         charged = {receipt.round for receipt in receipts_in(ledger.entries)}
         assert begun[-1] in charged, "noise was drawn before its charge"
+
+    def normal(shape: tuple[int, ...]) -> np.ndarray:
+        check()
         return original(shape)
+
+    def checked(choose: Callable) -> Callable:
+        return lambda *args, **terms: (check(), choose(*args, **terms))[1]
 
     with ledger, pytest.MonkeyPatch.context() as patch:
         patch.setattr(made.source, "normal", normal)
+        for name in ("choose", "respond"):
+            patch.setattr(slots, name, checked(getattr(slots, name)))
         patch.setattr(type(recipe), "task", lambda self, state, round: noted(state, round))
         made.train()
         recipe.plan.settles(receipts_in(ledger.entries))

@@ -384,6 +384,69 @@ def single_sensitivity(patch: Patch) -> None:
     )
 
 
+def plain_selection(patch: Patch) -> None:
+    """The largest coordinates as they are, with an honest receipt."""
+    original = slots.choose
+
+    def choose(update, rule, **terms):
+        message, receipt = original(update, rule, **terms)
+        best = (update * message[:, :1]).topk(rule.output, dim=1).indices
+        return torch.cat((message[:, :1], best), dim=1).to(torch.int32), receipt
+
+    patch.setattr(slots, "choose", choose)
+
+
+def generous_selection(patch: Patch) -> None:
+    """At four times the ε that is receipted."""
+    original = slots.choose
+
+    def choose(update, rule, **terms):
+        message, receipt = original(update, replace(rule, epsilon=4 * rule.epsilon), **terms)
+        return message, replace(receipt, epsilon=rule.epsilon)
+
+    patch.setattr(slots, "choose", choose)
+
+
+def ordered_selection(patch: Patch) -> None:
+    """Coordinates of the top set first."""
+    original = slots.choose
+
+    def choose(update, rule, **terms):
+        message, receipt = original(update, rule, **terms)
+        values = update.gather(1, message[:, 1:].long()) * message[:, :1]
+        order = values.argsort(dim=1, descending=True)
+        ranked = message[:, 1:].gather(1, order)
+        return torch.cat((message[:, :1], ranked), dim=1), receipt
+
+    patch.setattr(slots, "choose", choose)
+
+
+def plain_answers(patch: Patch) -> None:
+    original = slots.respond
+    patch.setattr(
+        slots, "respond", lambda bits, rule, **t: (bits.byte(), original(bits, rule, **t)[1])
+    )
+
+
+def understated_choice(patch: Patch) -> None:
+    """A rule beyond the promise, honestly receipted."""
+    original = slots.choose
+    patch.setattr(
+        slots, "choose", lambda u, rule, **t: original(u, replace(rule, epsilon=9.0), **t)
+    )
+
+
+def peeking_selection(patch: Patch) -> None:
+    """How many coordinates are chosen from depends on the update."""
+    original = slots._choice
+
+    def choice(spec, update, *rest):
+        top = spec.rule.top - int(float(update.abs().sum()) % 2 > 1)
+        return original(replace(spec, rule=replace(spec.rule, top=top)), update, *rest)
+
+    patch.setattr(slots, "_choice", choice)
+
+
 def void_rounds_again(patch: Patch) -> None:
     original = engine_module.receipts_in
     patch.setattr(engine_module, "receipts_in", lambda entries: original(entries)[:0])
@@ -444,6 +507,15 @@ CASES = [
     case(trusting_server, rejects),
     case(single_sensitivity, doubled),
     case(void_rounds_again, fresh),
+    case(plain_selection, noisy("signds", "site", "local")),
+    case(plain_selection, noisy("dp_fed_wae", "site", "local"), "plain_selection_wae"),
+    case(generous_selection, noisy("signds", "site", "local")),
+    case(ordered_selection, noisy("signds", "site", "local")),
+    case(plain_answers, noisy("fedstdg", "site", "local")),
+    case(understated_choice, released("signds", "site", "local")),
+    case(peeking_selection, replayed("signds", "site", "local", "replaced")),
+    case(no_charge, released("signds", "site", "local"), "no_charge_choice"),
+    case(charge_afterwards, ordered("fedstdg", "site", "local"), "charge_afterwards_choice"),
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -14,15 +15,18 @@ from contracts.harness import (
     EVERY,
     cases,
     check_release,
+    chooses,
+    kind_of,
     small_recipe,
     small_shards,
     small_study,
 )
-from contracts.toys import engine, records, rows
+from contracts.toys import engine, records, rows, series_records
 from understudy.data.records import Records
 from understudy.errors import PrivacyError, StudyError
 from understudy.privacy.clip import Unit
 from understudy.privacy.plan import Trust
+from understudy.privacy.select import Selection
 from understudy.recipes import RECIPES, build, infos
 from understudy.run import run
 from understudy.study import options
@@ -31,9 +35,16 @@ pytestmark = pytest.mark.usefixtures("toys")
 TRUSTS = [t for t in get_args(Trust) if t != "none"]
 
 
-def empty() -> Records:
-    found = records(1)
-    return found.take(np.array([], np.int64))
+def empty(kind: str) -> Records:
+    return rows(1, 1, kind)[0].take(np.array([], np.int64))
+
+
+def of_one_class(kind: str) -> Records:
+    if kind == "series":
+        found = series_records(5, seed=4)
+        return replace(found, labels=np.full(5, "no"))
+    found = records(5, seed=4)
+    return Records(frame=found.frame.assign(ill="no"), person=found.person)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -78,7 +89,7 @@ def test_a_run_over_the_wire_ends_in_a_release_that_verifies(
 
 @pytest.mark.parametrize("name, unit, trust", cases(public=True))
 def test_the_wire_is_exact(name: str, unit: str, trust: str) -> None:
-    asked, data = small_study(name, unit, trust), rows(3)
+    asked, data = small_study(name, unit, trust), rows(3, kind=kind_of(name))
     plain, wired = (run(asked, data, seed=1, wire=wire, rows=0) for wire in (False, True))
     arrays = plain.model.arrays
     assert arrays.keys() == wired.model.arrays.keys()
@@ -90,10 +101,9 @@ def test_the_wire_is_exact(name: str, unit: str, trust: str) -> None:
 def test_empty_sites_single_rows_and_single_classes_take_no_special_path(
     name: str, unit: str, trust: str
 ) -> None:
-    one_class = records(5, seed=4)
-    frame = one_class.frame.assign(ill="no")
-    single = Records(frame=frame, person=one_class.person)
-    for data in ([empty(), records(1, seed=1), single], [empty(), empty(), empty()]):
+    kind = kind_of(name)
+    few = [empty(kind), rows(1, 1, kind)[0], of_one_class(kind)]
+    for data in (few, [empty(kind)] * 3):
         release = run(small_study(name, unit, trust), data, seed=0, rows=0)
         assert all(torch.isfinite(v).all() for v in release.model.arrays.values())
         classifies = release.model.role == "classifier"
@@ -106,14 +116,18 @@ def test_what_leaves_a_site_is_sealed_as_the_trust_says(
     tmp_path: Path, name: str, unit: str, trust: str
 ) -> None:
     recipe = small_recipe(name, unit, trust)
-    made, ledger = engine(recipe, tmp_path, data=small_shards())
+    made, ledger = engine(recipe, tmp_path, data=small_shards(kind_of(name)))
     ledger.close()
     task = recipe.task(recipe.init(rng=made.streams), 0)
     sealed = made.runtime.sites.answer(task, 0, np.arange(3))
     assert sealed.kind == {"central": "entrusted", "local": "noised"}[trust]
     assert {n: tuple(v.shape) for n, v in sealed.parts.items()} == {
-        p.name: (3, *p.shape) for p in recipe.plan.parts
+        p.name: (3, 1 + p.rule.output) if isinstance(p.rule, Selection) else (3, *p.shape)
+        for p in recipe.plan.parts
     }
+    sent = sum(v[0].numel() * v.element_size() for v in sealed.parts.values())
+    if chooses(name):
+        assert sent == sum(part.bytes for part in recipe.plan.parts)
     assert len(sealed.receipts) == (
         sum(p.steps for p in recipe.plan.parts) if trust == "local" else 0
     )

@@ -17,6 +17,7 @@ from contracts.harness import (
     check_noise,
     check_order,
     check_replay,
+    kind_of,
     neighbours,
     small_recipe,
     small_shards,
@@ -33,10 +34,11 @@ def test_one_unit_moves_what_is_noised_by_no_more_than_declared(
 ) -> None:
     recipe = small_recipe(name, unit, trust)
     used = []
-    for i, neighbour in enumerate(neighbours(unit, trust)):
+    kind = kind_of(name)
+    for i, neighbour in enumerate(neighbours(unit, trust, kind)):
         folder = tmp_path / str(i)
         folder.mkdir()
-        used.append(check_replay(recipe, folder, base_of(neighbour, unit), neighbour))
+        used.append(check_replay(recipe, folder, base_of(neighbour, unit, kind), neighbour))
     assert max(used) > 0.05, "no neighbour moved anything: the test shows nothing"
 
 
@@ -72,7 +74,7 @@ def test_one_vae_per_class_is_bounded_as_a_whole(tmp_path: Path, trust: str) -> 
 def test_sites_in_one_stack_do_not_see_each_other(
     tmp_path: Path, name: str, unit: str, trust: str, value: str
 ) -> None:
-    recipe, data = small_recipe(name, unit, trust), small_shards()
+    recipe, data = small_recipe(name, unit, trust), small_shards(kind_of(name))
     other = with_rows(data, list(range(EACH, 2 * EACH)), VALUES[value], 0)
     found = []
     for i, rows in enumerate((data, other)):

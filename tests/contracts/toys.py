@@ -66,6 +66,23 @@ def records(n: int, seed: int = 0, kind: Schema | None = None) -> Records:
     return from_frame(frame if kind.person else frame.drop(columns="id"), kind)
 
 
+STEPS, CHANNELS = 4, 2
+
+
+def series_schema() -> Schema:
+    """Series of four steps and two channels, in two classes."""
+    channels = tuple(Column(name, "numeric", 0.0, 1.0) for name in ("pulse", "flow"))
+    terms = dict(records=400, columns=channels, shape=(STEPS, CHANNELS), classes=("no", "yes"))
+    return Schema("series", "toy", **terms)
+
+
+def series_records(n: int, seed: int = 0) -> Records:
+    """``n`` random series of `series_schema`."""
+    rng = np.random.default_rng(seed)
+    labels = rng.choice(["no", "yes"], n)
+    return Records(series=rng.random((n, STEPS, CHANNELS), np.float32), labels=labels)
+
+
 def study(recipe: str = "toy-mean", sites: int = 6, /, **tables: Any) -> Study:
     """A study of a toy or real recipe; ``tables`` are those of a study file."""
     head = {"name": "toy", "recipe": recipe, **tables.pop("study", {})}
@@ -79,9 +96,10 @@ def plain() -> Schema:
     return schema(person=None, rows_per_person=None)
 
 
-def rows(sites: int, each: int = 4) -> list[Records]:
-    """One small table per site."""
-    return [records(each, seed=i + 1) for i in range(sites)]
+def rows(sites: int, each: int = 4, kind: str = "table") -> list[Records]:
+    """One small table, or a few series, per site."""
+    make = records if kind == "table" else series_records
+    return [make(each, seed=i + 1) for i in range(sites)]
 
 
 def shards(sites: int, each: int = 4) -> Shards:

@@ -174,6 +174,7 @@ def _group(fields: Sequence[Any]) -> Group:
 
 def _place(x: Tensor, group: Group) -> Tensor:
     """The output that stands for each number."""
+    x = x.nan_to_num().clamp(0, 1)
     if group.kind == "levels":
         return (x * (group.width - 1)).round().long()
     return (x * group.width).long().clamp(max=group.width - 1)

@@ -244,9 +244,9 @@ def _top_set(values: Tensor, k: int, source: NoiseSource) -> Tensor:
     least = found.values.min(dim=1, keepdim=True).values
     equal = values == least
     torn = equal.sum(1) > (found.values == least).sum(1)  # a tie straddles the border
-    top = found.indices
+    top, rng = found.indices, _generator(source)  # seeded always: no site shifts another's draws
     if bool(torn.any()):
-        lots = torch.from_numpy(_generator(source).random((int(torn.sum()), values.shape[1])))
+        lots = torch.from_numpy(rng.random(tuple(values.shape), np.float32))[torn]
         keys = torch.where(equal[torn], lots, torch.where(values[torn] > least[torn], 2.0, -1.0))
         top[torn] = keys.topk(k, dim=1, sorted=False).indices
     return top.sort(dim=1).values
