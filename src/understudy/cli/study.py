@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import signal
 from collections.abc import Callable, Iterator
@@ -10,7 +11,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -19,7 +19,9 @@ from understudy.cli.console import JSON, QUIET, bar, claims_panel, plain_errors,
 from understudy.errors import StudyError
 from understudy.federation.recipe import Recipe
 from understudy.privacy.claim import claims, projection, round_up, spent_so_far
-from understudy.privacy.plan import PrivacyPlan
+from understudy.privacy.plan import Part, PrivacyPlan
+from understudy.privacy.respond import Response
+from understudy.privacy.select import Selection
 from understudy.recipes import build
 from understudy.release.bundle import Release
 from understudy.run import run as run_study
@@ -69,9 +71,7 @@ def _populations(text: str) -> list[int]:
 
 def _message_bytes(recipe: Recipe) -> int:
     """Of the largest message: phases send different parts."""
-    return max(
-        sum(4 * int(np.prod(part.shape)) for part in phase.parts) for phase in recipe.plan.phases
-    )
+    return max(sum(part.bytes for part in phase.parts) for phase in recipe.plan.phases)
 
 
 def _as_json(study: Study, recipe: Recipe, projected: list[dict[str, float]]) -> dict[str, Any]:
@@ -81,6 +81,8 @@ def _as_json(study: Study, recipe: Recipe, projected: list[dict[str, float]]) ->
         "recipe": study.recipe,
         "plan": recipe.plan.to_dict(),
         "bytes_per_round_and_site": _message_bytes(recipe),
+        "epsilon_per_update": recipe.plan.update_epsilon,
+        "updates_per_site": sum(phase.participations for phase in recipe.plan.phases),
         "claims": [claim.to_dict() for claim in claims(recipe.plan, "os")],
         "projections": projected,
     }
@@ -89,16 +91,16 @@ def _as_json(study: Study, recipe: Recipe, projected: list[dict[str, float]]) ->
 def _show(study: Study, recipe: Recipe, projected: list[dict[str, float]]) -> None:
     console, found = Console(), recipe.plan
     table = Table(title=f"plan of {study.name}", title_justify="left", show_header=False)
-    every = "every site, every round"
-    size = _message_bytes(recipe)
     rows = {
         "recipe": f"{recipe.info.name} — {recipe.info.title}",
         "protects": f"one {found.unit} among {found.units}, {found.trust} trust",
         "sites and rounds": f"{found.sites} sites, {_rounds(found)}",
-        "cohort": every if found.rate is None else f"coin flips, rate {found.rate:g}",
-        "bound and noise": "; then ".join(_noise(phase) for phase in found.phases),
-        "a site sends": f"{size / 1e3:,.3g} kB in each of up to "
-        f"{sum(phase.participations for phase in found.phases)} round(s)",
+        "cohort": _cohort(found),
+        "mechanism" if found.update_epsilon else "bound and noise": "; then ".join(
+            ", ".join(_mechanism(part) for part in phase.parts) for phase in found.phases
+        ),
+        "a site sends": _sends(recipe),
+        **_lifetime(found),
     }
     for name, value in rows.items():
         table.add_row(f"[bold]{name}", value)
@@ -115,13 +117,53 @@ def _rounds(plan: PrivacyPlan) -> str:
     return f"{first}{plan.rounds} round(s)"
 
 
-def _noise(phase: PrivacyPlan) -> str:
-    return ", ".join(
+def _cohort(plan: PrivacyPlan) -> str:
+    if plan.size is not None:
+        return f"{plan.size} sites a round by a public schedule, everyone once before anyone again"
+    every = "every site, every round"
+    return every if plan.rate is None else f"coin flips, rate {plan.rate:g}"
+
+
+def _mechanism(p: Part) -> str:
+    if isinstance(p.rule, Selection):
+        pool = f" of a random {p.rule.pool:,}" if p.rule.subset else ""
+        return (
+            f"{p.name}: {p.rule.output} of {p.rule.size:,} coordinates{pool}, top set "
+            f"{p.rule.top:,}, expected share from it {p.rule.law.share:.2g} (chance alone: "
+            f"{p.rule.top / p.rule.pool:.2g}), ε = {p.rule.epsilon:.3g}"
+        )
+    if isinstance(p.rule, Response):
+        return f"{p.name}: one bit, true with chance {p.rule.truth:.3g}, ε = {p.rule.epsilon:.3g}"
+    return (
         f"{p.name}: norm ≤ {p.bound:.4g}, z = {p.noise:.4g} ({p.slot} slot)"
         + (f", {p.steps} step(s) per round" if p.slot == "step" else "")
         + (f", records by coin flips, rate {p.rate:.3g}" if p.rate else "")
-        for p in phase.parts
     )
+
+
+def _sends(recipe: Recipe) -> str:
+    """What travels, in words a data owner can check."""
+    size, plan = _message_bytes(recipe), recipe.plan
+    rounds = sum(phase.participations for phase in plan.phases)
+    if plan.update_epsilon is None:
+        return f"{size / 1e3:,.3g} kB in each of up to {rounds} round(s)"
+    whole = 4 * sum(math.prod(part.shape) for part in plan.parts)
+    return (
+        f"a sign and {sum(p.rule.output for p in plan.parts if isinstance(p.rule, Selection))} "
+        f"coordinate(s), {size} bytes (the update itself: {whole / 1e3:,.3g} kB), in each of up to "
+        f"{rounds} round(s)"
+    )
+
+
+def _lifetime(plan: PrivacyPlan) -> dict[str, str]:
+    """ε per update beside that of a site's whole life, where choices are sent."""
+    if plan.update_epsilon is None:
+        return {}
+    return {
+        "ε per update": round_up(plan.update_epsilon),
+        "ε of a site's life": f"{round_up(plan.update_epsilon * plan.participations)} "
+        f"({plan.participations} update(s); it refuses more)",
+    }
 
 
 def _projections(projected: list[dict[str, float]]) -> Table:

@@ -196,10 +196,12 @@ def _event(event: Any) -> str:
         return str(event)
     if not {"noise", "rate", "count"} <= set(event):
         return ", ".join(f"{key} {value}" for key, value in event.items())
+    times = "once" if event["count"] == 1 else f"{event['count']:,} times"
+    if event.get("epsilon"):
+        return f"a randomised choice under pure ε = {upper(event['epsilon'])}, {times}"
     noise = " and ".join(number(z) for z in _many(event["noise"]))
     rate = event["rate"]
     sample = "on everyone" if rate is None else f"on a secret sample of rate {number(rate)}"
-    times = "once" if event["count"] == 1 else f"{event['count']:,} times"
     return f"Gaussian noise of {noise} times the sensitivity, {sample}, {times}"
 
 
