@@ -176,6 +176,14 @@ def test_an_output_is_checked_before_any_work(cells: Path, tmp_path: Path) -> No
     assert len(pd.read_csv(tmp_path / "said.csv")) == 569
 
 
+def test_the_data_is_never_overwritten(cells: Path, tmp_path: Path) -> None:
+    data = tmp_path / "rows.csv"
+    data.write_bytes((cells / "rows.csv").read_bytes())
+    words = ("predict", cells / "release", "--data", data, "-o", data, "--force")
+    assert "the data itself" in invoke(*words, code=9)
+    assert data.read_bytes() == (cells / "rows.csv").read_bytes()
+
+
 def test_rows_that_do_not_fit_are_refused_without_their_values(cells: Path, tmp_path: Path) -> None:
     rows = pd.read_csv(cells / "rows.csv")
     words = ("predict", cells / "release", "--data", tmp_path / "rows.csv", "-o")

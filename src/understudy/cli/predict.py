@@ -51,7 +51,7 @@ def predict(
       understudy predict images-release --data test.npz -o predictions.parquet
     """
     with plain_errors(json):
-        _check_output(output, release, force)
+        _check_output(output, data, force)
         loaded = Release.load(release)
         kind = loaded.classifier.kind  # a generator is refused before any row is read
         with bar(f"predicting ({kind})", quiet or json) as tick:
@@ -62,18 +62,21 @@ def predict(
         _report(output, said, measured, json)
 
 
-def _check_output(output: Path, release: Path, force: bool) -> None:
+def _check_output(output: Path, data: Path, force: bool) -> None:
     """Refuse, before any work, a place that cannot or must not be written."""
+    place = output.resolve()
     if not output.name.lower().endswith(TABLES):
         raise OutputError("an output ending in .csv or .parquet", output.name, "rename the output")
+    if any((folder / "release.json").is_file() for folder in place.parents):
+        raise OutputError(
+            "an output outside any release", f"{output} in one", "choose another: it must not grow"
+        )
+    if place == data.resolve():
+        raise OutputError("an output beside the data", "the data itself", "choose another name")
     if output.exists() and not force:
         raise OutputError("a new file", f"{output.name} exists", "choose another, or --force")
-    if not output.absolute().parent.is_dir():
+    if not place.parent.is_dir():
         raise OutputError("an existing folder", f"none for {output.name}", "create it first")
-    if release.resolve() in output.resolve().parents:
-        raise OutputError(
-            "an output outside the release", "one in it", "choose another: it must stay as it is"
-        )
 
 
 @dataclass(frozen=True)
