@@ -1,6 +1,7 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -272,7 +273,15 @@ def test_series_without_classes_are_judged_by_the_next_step(reports) -> None:
     page = reports[2].read_text()
     assert "No student was trained" not in page and "nothing to predict" not in page
     assert "error of the next step" in page and "fast &lt;b&gt;" in page
-    assert "windows overlap" in page
+    assert "Windows overlap" not in page
+
+
+def test_overlapping_windows_are_a_note(series_release, series_records, tmp_path) -> None:
+    series_release.schema = replace(series_release.schema, layout="recording", stride=3)
+    out = evaluate(series_release, series_records, tmp_path / "out")
+    assert any("Windows overlap" in note for note in out.notes)
+    given = evaluate(series_release, series_records, tmp_path / "given", test=series_records)
+    assert given.notes == ()
 
 
 def test_series_are_scored_the_same_twice(series_release, series_records, tmp_path) -> None:

@@ -9,8 +9,18 @@ from PIL import Image
 
 from understudy.data.schema import Column, Schema
 from understudy.evaluate.axes import axes
-from understudy.evaluate.plots import class_rows, column_plot, correlation_plots, series_plots
-from understudy.evaluate.utility import Rows
+from understudy.evaluate.joints import Joint
+from understudy.evaluate.plots import (
+    class_rows,
+    column_plot,
+    correlation_plots,
+    joint_plot,
+    map_plot,
+    series_plots,
+    student_plot,
+)
+from understudy.evaluate.score import Compared, Score
+from understudy.evaluate.utility import Rows, StudentScores
 
 TABLE = Schema(
     "table",
@@ -92,3 +102,34 @@ def test_series_get_one_band_per_channel() -> None:
     schema = Schema("series", "s", 9, columns=channels, shape=(5, 2))
     data = Rows(np.random.default_rng(0).random((6, 10)).astype(np.float32), np.zeros(6, np.int64))
     assert [name for name, _ in series_plots(schema, data, data)] == ["a", "b"]
+
+
+def score(value: float) -> Score:
+    return Score("d", value, value * 0.9, value * 1.1, 50)
+
+
+def test_joint_plot_has_a_curve_for_each_side_that_is_there() -> None:
+    pairs = [Compared("d", score(m / 10), score(m / 20)) for m in (2, 3, 4)]
+    both = joint_plot([Joint(m, 9, d) for m, d in zip((2, 3, 4), pairs, strict=True)])
+    alone = joint_plot([Joint(m, 9, Compared("d", score(m / 10))) for m in (2, 3)])
+    ET.fromstring(both)
+    assert "var(--real)" in both and "var(--synthetic)" in both
+    assert "var(--real)" not in alone and "var(--synthetic)" in alone
+    assert all(f">{m}</text>" in both for m in (2, 3, 4))
+
+
+def test_map_has_a_mark_for_every_record() -> None:
+    draw = np.random.default_rng(0)
+    text = map_plot((draw.random((30, 2)), draw.random((20, 2))))
+    root = ET.fromstring(text)
+    marks = [e for e in root.iter() if e.tag.endswith("}use")]
+    assert sum("--real" in m.get("style", "") for m in marks) == 30
+    assert sum("--synthetic" in m.get("style", "") for m in marks) == 20
+
+
+def test_small_errors_are_drawn_to_their_own_scale_and_in_figures() -> None:
+    models = [StudentScores(n, (Compared("e", score(v), score(v / 9)),)) for n, v in (("m", 0.09),)]
+    text = student_plot(models, "e", share=False)
+    ET.fromstring(text)
+    assert ">0.0900</text>" in text and ">0.0100</text>" in text and ">.25</text>" not in text
+    assert student_plot([], "e", share=False) == ""

@@ -146,8 +146,10 @@ def scores_table(scores: Scores) -> Table:
     table = Table(title=title, title_justify="left", header_style="dim")
     for heading in ("student", "score", "trained on synthetic", "trained on real"):
         table.add_column(heading)
-    for student in scores.utility.students:
-        for score in student.scores:
-            real = "" if score.real is None else f"{score.real.value:.3f}"
-            table.add_row(student.student, score.name, f"{score.synthetic.value:.3f}", real)
+    for students, decimals in ((scores.utility.students, 3), (scores.forecasts.models, 4)):
+        for student in students:
+            for score in student.scores:
+                real = "" if score.real is None else f"{score.real.value:.{decimals}f}"
+                synthetic = f"{score.synthetic.value:.{decimals}f}"
+                table.add_row(student.student, score.name, synthetic, real)
     return table

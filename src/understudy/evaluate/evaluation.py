@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from understudy.data.encode import Encoded, encode
+from understudy.data.layout import overlap
 from understudy.data.schema import Schema
 from understudy.data.table import Records, read
 from understudy.errors import OutputError, UnderstudyError
@@ -205,10 +206,10 @@ def _real_rows(
             "No test rows were given: 30 % of the real rows serve. If the release was made from "
             "them, its scores are a little optimistic."
         )
-    if test is None and schema.kind == "series":
+    if test is None and schema.kind == "series" and overlap(schema) > 1:
         notes.append(
-            "If windows overlap, those held out share time steps with those trained on: give "
-            "test rows of another time for an honest figure."
+            "Windows overlap: those held out share time steps with those trained on. Test rows "
+            "of another time would give a more honest figure."
         )
     if max(len(train), len(tested)) > MOST:
         notes.append(f"At most {MOST:,} of each are used, drawn at random.")

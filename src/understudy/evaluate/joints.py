@@ -14,7 +14,7 @@ data are far apart for large m, so the figure means something only beside the re
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -26,7 +26,7 @@ from understudy.data.schema import Schema
 from understudy.errors import DataError
 from understudy.evaluate.axes import axes
 from understudy.evaluate.rows import Rows
-from understudy.evaluate.score import Compared, Score, distance, weights
+from understudy.evaluate.score import Compared, Score, interval, resample
 
 __all__ = ["WAYS", "Joint", "attribute_codes", "average_variation", "measure_joints"]
 
@@ -34,6 +34,7 @@ WAYS = (2, 3, 4, 5, 6)
 SETS = 100
 BINS = 10
 RESAMPLES = 40
+SPREAD_SETS = 20
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,7 @@ def average_variation(
             "add rows, or compare fewer columns at a time",
         )
     chosen = _sets(real.shape[1], ways, sets, rng)
-    drawn = [np.ones((1, len(side)), np.float32) for side in (synthetic, real)]
-    return float(np.mean([d[0] for d in _variations([synthetic, real], drawn, chosen)], axis=0)[0])
+    return float(_mean_variation([synthetic, real], _once([synthetic, real]), chosen)[0, 0])
 
 
 def measure_joints(
@@ -93,19 +93,30 @@ def measure_joints(
     if schema.kind != "table":
         return ()
     codes = [attribute_codes(schema, rows) for rows in (*sides, test)]
-    drawn = [weights(len(c), rng=rng, times=RESAMPLES) for c in codes]
+    drawn = [resample(len(c), rng=rng, times=RESAMPLES) for c in codes]
     found = []
-    for ways in WAYS:
-        if ways <= codes[0].shape[1]:
-            chosen = _sets(codes[0].shape[1], ways, SETS, rng)
-            draws = np.mean(list(_variations(codes, drawn, chosen)), axis=0)
-            scores = [_score(ways, d, len(test)) for d in draws]
-            found.append(Joint(ways, len(chosen), Compared(scores[0].name, *scores)))
+    for ways in (m for m in WAYS if m <= codes[0].shape[1]):
+        chosen = _sets(codes[0].shape[1], ways, SETS, rng)
+        scores = _scores(ways, codes, drawn, chosen)
+        found.append(Joint(ways, len(chosen), Compared(scores[0].name, *scores)))
     return tuple(found)
 
 
-def _score(ways: int, draws: np.ndarray, n: int) -> Score:
-    return distance(f"{ways}-way joint distance (AVD)", draws, n)
+def _scores(
+    ways: int, codes: list[np.ndarray], drawn: list[np.ndarray], chosen: list[tuple[int, ...]]
+) -> list[Score]:
+    """Values over all sets; their spread, which costs most, over some of them."""
+    name, n = f"{ways}-way joint distance (AVD)", len(codes[-1])
+    values = _mean_variation(codes, _once(codes), chosen)[:, 0]
+    some = chosen[:: max(1, len(chosen) // SPREAD_SETS)]
+    spread = _mean_variation(codes, drawn, some)
+    pairs = zip(values, spread, strict=True)
+    return [interval(name, value, draws, n, centred=True) for value, draws in pairs]
+
+
+def _once(codes: list[np.ndarray]) -> list[np.ndarray]:
+    """Weights that count every row once."""
+    return [np.ones((1, len(side)), np.float32) for side in codes]
 
 
 def _sets(columns: int, ways: int, most: int, rng: np.random.Generator) -> list[tuple[int, ...]]:
@@ -119,18 +130,20 @@ def _sets(columns: int, ways: int, most: int, rng: np.random.Generator) -> list[
     return sorted(found)
 
 
-def _variations(
+def _mean_variation(
     codes: list[np.ndarray], drawn: list[np.ndarray], chosen: list[tuple[int, ...]]
-) -> Iterator[np.ndarray]:
-    """Per set of columns: distances ``[sides, T]`` of each side but the last from the last."""
+) -> np.ndarray:
+    """Distances ``[sides, T]`` of each side but the last from the last, mean over sets."""
     whole = np.concatenate(codes)
     sizes = whole.max(0).astype(int) + 1
     cuts = np.cumsum([len(c) for c in codes])[:-1]
+    found = np.zeros((len(codes) - 1, len(drawn[0])))
     for columns in chosen:
         cells, n = _cells(whole, sizes, columns)
         parts = np.split(cells, cuts)
         shares = [_shares(part, n, w) for part, w in zip(parts, drawn, strict=True)]
-        yield np.array([np.abs(p - shares[-1]).sum(1) / 2 for p in shares[:-1]])
+        found += [np.abs(p - shares[-1]).sum(1) / 2 for p in shares[:-1]]
+    return found / len(chosen)
 
 
 def _cells(

@@ -197,19 +197,15 @@ def _largest(found: Sequence[Compared]) -> float:
 
 
 def _whiskers(ax: Axes, place: int, compared: Compared, end: float) -> None:
-    """Intervals, and the values in figures at the foot of the bars."""
+    """Intervals, and the values in figures: at the foot of a bar, or behind a short one."""
     for score, shift in ((compared.real, -0.19), (compared.synthetic, 0.19)):
         if score is not None:
             y = place + shift
             ax.plot([score.low, score.high], [y, y], color=INK, linewidth=1.1)
             text = f"{score.value:.{3 if end == 1 else 4}f}"
-            colour = _on(score.value / end)
-            ax.text(0.02 * end, y, text, va="center", fontsize=7.5, color=colour)
-
-
-def _on(length: float) -> str:
-    """Card-coloured text on a bar, ink where the bar is too short to carry it."""
-    return CARD if length > 0.2 else INK
+            fits = score.low > 0.2 * end
+            start, colour = (0.0, CARD) if fits else (score.high, INK)
+            ax.text(start + 0.02 * end, y, text, va="center", fontsize=7.5, color=colour)
 
 
 def joint_plot(joints: Sequence[Joint]) -> str:
@@ -241,7 +237,7 @@ def map_plot(places: Embedding) -> str:
     real, synthetic = places
     with mpl.rc_context(_STYLE):
         figure, ax = _canvas(5.2, 4.2)
-        how: Any = {"linestyle": "none", "marker": "o", "rasterized": False}
+        how: Any = {"linestyle": "none", "marker": "o"}
         ax.plot(*real.T, **how, ms=4, color=REAL, alpha=0.5, mew=0)
         ax.plot(*synthetic.T, **how, ms=3.8, mfc="none", mec=SYNTHETIC, mew=0.9, alpha=0.85)
         ax.set_xticks([])

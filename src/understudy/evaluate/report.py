@@ -70,9 +70,9 @@ def render(material: Material, *, rng: np.random.Generator) -> str:
     return environment.from_string(source).render(**context)
 
 
-def figure(value: float) -> str:
-    """A score as people write it: three decimals, or two figures of what is smaller."""
-    return f"{value:.2g}" if 1e-5 <= abs(value) < 0.00995 else f"{value:.3f}"
+def figure(value: float, decimals: int = 3) -> str:
+    """A score as people write it: three decimals; small errors and distances get four."""
+    return f"{value:.{decimals}f}"
 
 
 def _initials(name: str) -> str:
@@ -187,22 +187,23 @@ def _distance_tile(compared: Compared, schema: Schema) -> Tile:
 
 
 def _forecast_tile(error: Compared) -> Tile:
-    beside = f"vs {figure(error.real.value)}" if error.real else ""
+    beside = f"vs {figure(error.real.value, 4)}" if error.real else ""
     said = "error of the next step, an LSTM trained on synthetic, vs on real (share of the range)"
-    return Tile("Utility", figure(error.synthetic.value), said, beside)
+    return Tile("Utility", figure(error.synthetic.value, 4), said, beside)
 
 
 def _forecast_words(m: Material) -> str:
     error, naive = m.forecasts.main, m.forecasts.naive
     if error is None or naive is None:
         return ""
-    real = f"; trained on real series, by {figure(error.real.value)}" if error.real else ""
+    real = f"; trained on real series, by {figure(error.real.value, 4)}" if error.real else ""
+    off, repeated = figure(error.synthetic.value, 4), figure(naive.value, 4)
     return (
         f"An LSTM reads a series step by step and says what comes next. Trained on synthetic "
-        f"series, it is off by {figure(error.synthetic.value)} on real ones{real}. Repeating the "
-        f"last step, which takes no model, is off by {figure(naive.value)}. Errors are absolute, "
-        f"the mean over all channels, in units of the public range of a channel; smaller is "
-        f"better. The forest and the two-layer network predict the last step alone."
+        f"series, it is off by {off} on real ones{real}. Repeating the last step, which takes no "
+        f"model, is off by {repeated}. Errors are absolute, the mean over all channels, in units "
+        f"of the public range of a channel; smaller is better. The forest and the two-layer "
+        f"network predict the last step alone."
     )
 
 
