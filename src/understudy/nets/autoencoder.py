@@ -220,7 +220,7 @@ def encode(
         x = torch.cat((x, functional.one_hot(y, spec.labels).to(x.dtype)), dim=-1)
     out = layers.apply(spec.encoder, params, x, ENCODER)
     if not spec.variational:
-        return _finite(out, MEAN_LIMIT), torch.zeros_like(out)
+        return out, torch.zeros_like(out)
     mean, spread = out.chunk(2, dim=-1)
     return _finite(mean, MEAN_LIMIT), _soft_bound(spread)
 
@@ -267,8 +267,9 @@ def wae_loss(
     level, SignDS) and not for DP-SGD.
     """
     z, _ = encode(spec, params, x, y)
-    fit = (weight * reconstruction(spec, decode(spec, params, z, y), x)).sum(1)
-    return fit / spec.features + penalty * mmd(z, prior, weight=weight)
+    errors = reconstruction(spec, decode(spec, params, z, y), x)
+    fit = (weight / spec.features * errors).sum(1)
+    return fit + mmd(z, prior, weight=weight, scale=penalty)
 
 
 def record_losses(
@@ -368,35 +369,47 @@ def divergence(mean: Tensor, spread: Tensor) -> Tensor:
     return 0.5 * (mean.square() + spread.exp() - spread - 1).sum(-1)
 
 
-def mmd(z: Tensor, prior: Tensor, variance: float = 1.0, *, weight: Tensor | None = None) -> Tensor:
+def mmd(
+    z: Tensor,
+    prior: Tensor,
+    variance: float = 1.0,
+    *,
+    weight: Tensor | None = None,
+    scale: float = 1.0,
+) -> Tensor:
     """The WAE's penalty ``[C]``: unbiased MMD, kernel κ/(κ+‖a−b‖²), κ = 2·latent·variance.
 
-    ``z`` and ``prior`` are ``[C, B, latent]``; ``weight [C, B]``, one sum per client, says how
-    much a row and its partner from the prior count (thesis eq. 4.4 if all count alike). A
-    client with a single row has no pairs within, so only the term across is left.
+    ``z`` and ``prior`` are ``[C, B, latent]``; ``weight [C, B]``, a sum of one per client, says
+    how much a row and its partner from the prior count (thesis eq. 4.4 if all count alike). A
+    client with a single row has no pairs within, so only the term across is left. The result
+    is multiplied by ``scale``.
     """
-    clients, size = z.shape[:2]
-    if weight is None:
-        weight = z.new_full((clients, size), 1 / size)
-    return _Mmd.apply(z, prior, _pair_weights(weight), 2.0 * z.shape[2] * variance)
+    rows = z.shape[1]
+    if weight is None or torch.equal(weight, weight.new_full(weight.shape, 1 / rows)):
+        pairs = _alike(rows)
+    else:
+        pairs = _pair_weights(weight)
+    return _Mmd.apply(z, prior, pairs, 2.0 * z.shape[2] * variance, scale)
 
 
 class _Mmd(torch.autograd.Function):
     """Value and gradient written out: as a graph it is thirty tiny kernels per step."""
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, prior: Tensor, pairs: Tensor, kappa: float) -> Tensor:
-        size, both = z.shape[1], torch.cat((z, prior), dim=1)
+    def forward(
+        ctx: Any, z: Tensor, prior: Tensor, pairs: Tensor, kappa: float, scale: float
+    ) -> Tensor:
+        size, both = z.shape[1], torch.cat((_finite(z, MEAN_LIMIT), prior), dim=1)
         apart = both.unsqueeze(2) - both.unsqueeze(1)
         kernel = kappa / (kappa + apart.square().sum(-1))
         weighted = kernel * pairs
-        slope = (weighted * kernel)[:, :size].mul_(-4 / kappa)
+        slope = (weighted * kernel)[:, :size].mul_(-4 * scale / kappa)
         ctx.save_for_backward((slope.unsqueeze(-1) * apart[:, :size]).sum(2))
-        return weighted.sum((1, 2))
+        return weighted.sum((1, 2)).mul_(scale)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        return ctx.saved_tensors[0] * grad.view(-1, 1, 1), None, None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
+        return ctx.saved_tensors[0] * grad.view(-1, 1, 1), None, None, None, None
 
 
 def _pair_weights(weight: Tensor) -> Tensor:
@@ -410,6 +423,12 @@ def _pair_weights(weight: Tensor) -> Tensor:
     scale = torch.where(differ > 1e-6, 1 / differ, 0.0).view(-1, 1, 1)
     twice = torch.cat((weight, weight), dim=1)
     return (scale * within - across) * (twice.unsqueeze(2) * twice.unsqueeze(1))
+
+
+@cache
+def _alike(rows: int) -> Tensor:
+    """The pair weights of a client whose rows all count, which is the common case."""
+    return _pair_weights(torch.full((1, rows), 1 / rows))
 
 
 @cache

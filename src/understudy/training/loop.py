@@ -2,10 +2,10 @@
 
 Clients are ordered by their number of steps, so at any step those still training are the
 first ``a`` of the stack: the step runs on views ``[:a]`` and a client that has finished,
-its parameters and its optimiser state cannot move. The stack is cut into chunks that fit
-the cache; where there are several chunks and several threads, each thread takes its own
+its parameters and its optimiser state cannot move. The stack is cut into equal chunks that
+fit the cache; where there are several chunks and several threads, each thread takes its own
 chunks and computes with one core, which also keeps convolutions (chunks of one client)
-on all cores. Results do not depend on the number of threads.
+on all cores. Chunks, and with them results, do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from understudy.nets.layers import Params
+from understudy.nets.layers import PATCH_LIMIT, Params
 from understudy.rng import Streams
 from understudy.training import optim
 from understudy.training.batches import Batches
@@ -27,6 +27,8 @@ from understudy.training.optim import Optimiser
 __all__ = ["CHUNK_BYTES", "Batch", "Loss", "chunk_size", "train"]
 
 CHUNK_BYTES = 16 * 2**20  # parameters, gradients and two moments of one chunk
+GATHER_BYTES = 4 * 2**20  # rows of one chunk that are gathered for all steps at once
+PATCH_CLIENTS = 8  # clients per chunk whose convolutions are products of patches
 
 
 @dataclass(frozen=True)
@@ -87,17 +89,26 @@ def train(
     out = {n: torch.empty(t.shape) for n, t in {**params, **kept}.items() if n in (*moving, *kept)}
     run = _Run(params, kept, out, moving, loss, x, y, batches, optimiser, max_norm, rng)
     members = torch.argsort(batches.steps, descending=True, stable=True)
-    size = chunk or chunk_size({name: params[name] for name in moving})
+    size = chunk or _equal(len(members), chunk_size({name: params[name] for name in moving}))
     _all_chunks(run, list(enumerate(members.split(size))))
     return {**params, **{n: out[n] for n in moving}}, {n: out[n] for n in kept}
 
 
 def chunk_size(params: Mapping[str, Tensor], limit: int = CHUNK_BYTES) -> int:
-    """Clients per chunk: one for convolutions, else as many as fit ``limit`` bytes."""
-    if any(p.ndim > 4 for p in params.values()):
-        return 1
+    """Clients per chunk: one for convolutions, a few if small, else what fits ``limit`` bytes."""
+    kernels = [math.prod(p.shape[2:]) for p in params.values() if p.ndim > 4]
+    if kernels:
+        return 1 if max(kernels) > PATCH_LIMIT else PATCH_CLIENTS
     each = 16 * sum(math.prod(p.shape[1:]) for p in params.values())
     return max(1, limit // max(1, each))
+
+
+def _equal(clients: int, most: int) -> int:
+    """The size of an even number of equal chunks: two cores are then busy to the end."""
+    if clients <= most:
+        return max(1, clients)
+    chunks = -(-clients // most)
+    return -(-clients // (chunks + chunks % 2))
 
 
 def _all_chunks(run: _Run, chunks: list[tuple[int, Tensor]]) -> None:
@@ -153,6 +164,7 @@ def _run_chunk(
 ) -> None:
     """All steps of one chunk, in place."""
     batches = run.batches.take(members)
+    rows = _rows(run, batches.index)
     active = (batches.steps > torch.arange(len(batches.index))[:, None]).sum(1).tolist()
     for step, count in enumerate(active):
         if step == 0 or count < active[step - 1]:
@@ -160,13 +172,20 @@ def _run_chunk(
             leaves = {n: _leaf(fixed[n], scratch[n][:count]) for n in run.moving}
             owned = {n: fixed[n] for n in run.moving}  # the leaves' storage, outside the graph
             move = optim.stepper(run.optimiser, owned, {n: s[:count] for n, s in state.items()})
-        index = batches.index[step, :count]
         weight = batches.weight[step, :count]
-        batch = Batch(run.x[index], run.y[index], weight, members[:count], step, noise)
+        batch = Batch(*rows(step, count), weight, members[:count], step, noise)
         grads = _gradients(run.loss({**fixed, **leaves}, batch).sum(), leaves)
         if run.max_norm is not None:
             _cap(grads, run.max_norm)
         move(grads)
+
+
+def _rows(run: _Run, index: Tensor) -> Callable[[int, int], tuple[Tensor, Tensor]]:
+    """Features and labels of a step's first clients; where small, of all steps in one go."""
+    if 4 * index.numel() * math.prod(run.x.shape[1:]) > GATHER_BYTES:
+        return lambda step, count: (run.x[index[step, :count]], run.y[index[step, :count]])
+    x, y = run.x[index], run.y[index]
+    return lambda step, count: (x[step, :count], y[step, :count])
 
 
 def _leaf(param: Tensor, scratch: Tensor) -> Tensor:
