@@ -1,9 +1,22 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pandas as pd
 import pytest
 
-from understudy.data import Schema, bundled, decode, encode, holdout, read, write
+from understudy.data import (
+    Column,
+    Schema,
+    bundled,
+    decode,
+    encode,
+    from_frame,
+    holdout,
+    read,
+    write,
+)
 from understudy.data.bundled import sines
 from understudy.errors import DataError
 
@@ -57,3 +70,24 @@ def test_sines_read_back_from_a_table_by_their_schema(tmp_path) -> None:
     few = records.take(np.arange(20))
     write(few, tmp_path / "a.csv", schema)
     assert np.array_equal(read(tmp_path / "a.csv", schema).series, few.series)
+
+
+@pytest.mark.parametrize("steps", [[40], [40, 25]])
+def test_overlapping_windows_are_held_out_by_time_and_share_no_step(steps: list[int]) -> None:
+    schema = Schema(
+        "series", "s", 99, (Column("v", "integer", 0, 99),), shape=(5, 1), layout="long",
+        series="id", time="t", stride=2,
+    )  # fmt: skip
+    total = sum(steps)
+    held = pd.DataFrame({"t": np.arange(total), "v": np.arange(total)})
+    held["id"] = np.repeat(np.arange(len(steps)), steps)
+    records = from_frame(held, schema)
+    train, test = holdout(records, 0.25, rng=np.random.default_rng(0))
+    assert len(test) > 0 and not set(train.series.ravel()) & set(test.series.ravel())
+    assert len(records) - len(train) - len(test) == 2 * len(steps)
+    for recording in np.unique(records.recording):
+        first, last = (p.start[p.recording == recording] for p in (train, test))
+        assert first.max() < last.min()
+    apart = replace(schema, stride=5)
+    train, test = holdout(from_frame(held, apart), 0.25, rng=np.random.default_rng(0))
+    assert len(train) + len(test) == sum(n // 5 for n in steps)

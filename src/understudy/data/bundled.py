@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from understudy.data.records import by_time, crossing
 from understudy.data.schema import Column, Schema
 from understudy.data.table import Records, from_frame
 from understudy.errors import DataError
@@ -44,10 +45,33 @@ def bundled(name: str) -> tuple[Schema, Records]:
 def holdout(
     records: Records, share: float = 0.25, *, rng: np.random.Generator
 ) -> tuple[Records, Records]:
-    """Cut records at random into (train, test), ``share`` of them for the test."""
+    """Cut records at random into (train, test), ``share`` of them for the test.
+
+    Windows that overlap are cut by time: the last ones of each recording serve as the test, and
+    those that share steps with them are in neither part.
+    """
+    parts = _cut_by_time(records, share)
+    if parts is not None:
+        return parts
     order = rng.permutation(len(records))
     cut = round(len(records) * (1 - share))
     return records.take(np.sort(order[:cut])), records.take(np.sort(order[cut:]))
+
+
+def _cut_by_time(records: Records, share: float) -> tuple[Records, Records] | None:
+    """The parts if windows overlap."""
+    timed = by_time(records)
+    if timed is None or records.series is None:
+        return None
+    (order, recording, start), length = timed, records.series.shape[1]
+    if not crossing(np.arange(len(order)), recording, start, length).any():
+        return None
+    counts = np.bincount(recording)
+    place = np.arange(len(order)) - (np.cumsum(counts) - counts)[recording]
+    late = place >= np.rint(counts * (1 - share))[recording]
+    shared = crossing(late, recording, start, length)
+    train, test = order[~late & ~shared], order[late]
+    return records.take(np.sort(train)), records.take(np.sort(test))
 
 
 def _breast_cancer() -> tuple[Schema, Records]:

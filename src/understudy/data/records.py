@@ -11,7 +11,15 @@ import pandas as pd
 
 from understudy.errors import DataError
 
-__all__ = ["Records", "check_memory", "check_size", "file_kind", "unreadable"]
+__all__ = [
+    "Records",
+    "by_time",
+    "check_memory",
+    "check_size",
+    "crossing",
+    "file_kind",
+    "unreadable",
+]
 
 MAX_FILE = 16 * 2**30
 SUFFIXES = {"csv": (".csv",), "parquet": (".parquet", ".pq"), "npz": (".npz",)}
@@ -46,6 +54,22 @@ class Records:
         }
         frame = None if self.frame is None else self.frame.iloc[rows].reset_index(drop=True)
         return Records(frame=frame, **cut)
+
+
+def by_time(records: Records) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Windows in order of recording and time: their places, recordings (as numbers) and starts."""
+    if records.recording is None or records.start is None:
+        return None
+    recording = pd.factorize(records.recording)[0]
+    order = np.lexsort((records.start, recording))
+    return order, recording[order], records.start[order]
+
+
+def crossing(part: np.ndarray, recording: np.ndarray, start: np.ndarray, length: int) -> np.ndarray:
+    """Which windows, in order of time, share steps with the first one of the next part."""
+    edges = np.flatnonzero(part[1:] != part[:-1]) + 1
+    at = np.append(edges, -1)[np.searchsorted(edges, np.arange(len(part)), side="right")]
+    return (at >= 0) & (recording[at] == recording) & (start[at] < start + length)
 
 
 def file_kind(path: Path) -> str:

@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 
 from understudy.data.encode import Encoded, blocks
+from understudy.data.records import Records, by_time, crossing
 from understudy.data.schema import Schema
-from understudy.data.table import Records
 from understudy.errors import StudyError
 from understudy.rng import Streams
 
@@ -163,18 +163,17 @@ def blocks_of_time(
     records: Records | None = None,
 ) -> np.ndarray:
     """Equal stretches of time, one per site; -1 for windows that reach into the next one."""
-    if records is None or records.recording is None or records.start is None:
+    timed = None if records is None else by_time(records)
+    if timed is None:
         raise StudyError("series read from a table", "others", "use another split")
     if rows.person is not None:
         raise StudyError(
             "blocks of series without persons", "a person", 'use split = "person" or "column"'
         )
-    recording, start = pd.factorize(records.recording)[0], records.start
-    order = np.lexsort((start, recording))
+    order, recording, start = timed
     site = np.arange(len(order)) * sites // max(len(order), 1)
-    crossing = _crossing(site, recording[order], start[order], schema.shape[0])
     found = np.empty(len(order), np.int64)
-    found[order] = np.where(crossing, -1, site)
+    found[order] = np.where(crossing(site, recording, start, schema.shape[0]), -1, site)
     if len(np.unique(found[found >= 0])) < min(sites, len(order)):
         raise StudyError(
             "stretches of time that are longer than a window",
@@ -250,15 +249,6 @@ def _parts(site: np.ndarray, sites: int) -> list[np.ndarray]:
 def _keep_together(site: np.ndarray, person: np.ndarray) -> np.ndarray:
     _, first, inverse = np.unique(person, return_index=True, return_inverse=True)
     return site[first][inverse]
-
-
-def _crossing(
-    site: np.ndarray, recording: np.ndarray, start: np.ndarray, length: int
-) -> np.ndarray:
-    """Which windows, in order of time, share steps with the next site's first one."""
-    edges = np.flatnonzero(np.diff(site)) + 1
-    at = np.append(edges, -1)[np.searchsorted(edges, np.arange(len(site)), side="right")]
-    return (at >= 0) & (recording[at] == recording) & (start[at] < start + length)
 
 
 def _deal_classes(n: int, sites: int, each: int, *, rng: np.random.Generator) -> np.ndarray:
