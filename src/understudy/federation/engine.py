@@ -7,13 +7,15 @@ get wrong about privacy happens here and not there.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from understudy.errors import ReleaseError
+from understudy.errors import OutputError, ReleaseError
 from understudy.federation.aggregate import aggregate
 from understudy.federation.checkpoint import Checkpoint, Saved
 from understudy.federation.cohort import draw_cohort, scheduled
@@ -25,6 +27,7 @@ from understudy.rng import NoiseSource, Streams
 __all__ = ["Engine", "Runtime"]
 
 Progress = Callable[[int, int], None]
+_PAUSE = 1.0  # seconds between checkpoints where cohorts follow a schedule
 _RUNTIME = "runtime/"  # prefix of what the runtime keeps, beside the recipe's own state
 
 
@@ -55,22 +58,46 @@ class Engine:
     source: NoiseSource
     checkpoint: Checkpoint | None = None
     progress: Progress = lambda done, total: None
+    _saved: float = 0.0
 
     def train(self) -> State:
         """All rounds from the last checkpoint on."""
         plan = self.recipe.plan
         start, state = self._resume()
         for round in range(start, plan.length):
-            self.progress(round, plan.length)
-            state = self._round(state, round)
-            self._save(round + 1, state)
+            with self._kept(round, state):
+                self.progress(round, plan.length)
+                state = self._round(state, round)
+            if self._due(round):
+                self._save(round + 1, state)
         self.progress(plan.length, plan.length)
         return state
+
+    def _due(self, round: int) -> bool:
+        """Whether to write down what this round did: always, but where cohorts follow a schedule.
+
+        There the rounds are many and short, so it is done once in a while: what a killed run
+        loses is a moment's rounds, which stay charged.
+        """
+        last = round + 1 == self.recipe.plan.length
+        late = time.monotonic() - self._saved >= _PAUSE
+        return last or late or self.recipe.plan.at(round).size is None
+
+    @contextmanager
+    def _kept(self, round: int, state: State) -> Iterator[None]:
+        """Write down what was done before a scheduled round that is cut short."""
+        try:
+            yield
+        except BaseException:
+            if self.recipe.plan.at(round).size is not None:
+                with suppress(OutputError):  # a full disk must not hide what went wrong
+                    self._save(round, state)
+            raise
 
     def _round(self, state: State, round: int) -> State:
         plan = self.recipe.plan
         cohort = self._cohort(round)
-        if self.checkpoint:
+        if self.checkpoint and (plan.at(round).size is None or round == 0):
             self.checkpoint.begin(round, cohort)
         task = self.recipe.task(state, round)
         if plan.trust != "none":
@@ -90,6 +117,7 @@ class Engine:
         return "simulation" if self.source.is_simulation else "os"
 
     def _save(self, round: int, state: State) -> None:
+        self._saved = time.monotonic()
         if self.checkpoint:
             kept = {_RUNTIME + name: value for name, value in self.runtime.save().items()}
             self.checkpoint.save(Saved(round, {**state, **kept}))
@@ -122,6 +150,10 @@ class Engine:
         """Rounds charged but never completed; where the cohort is unknown, all have joined."""
         begun = self.checkpoint.begun() if self.checkpoint else None
         for round in rounds:
-            known = begun is not None and begun[0] == round
-            cohort = begun[1] if begun and known else np.arange(self.recipe.plan.sites)
+            if self.recipe.plan.at(round).size is not None:
+                cohort = self._cohort(round)  # the schedule is public
+            elif begun is not None and begun[0] == round:
+                cohort = begun[1]
+            else:
+                cohort = np.arange(self.recipe.plan.sites)
             self.runtime.count_void(cohort, round)
