@@ -249,8 +249,9 @@ def _top_set(values: Tensor, k: int, source: NoiseSource) -> Tensor:
     wanted = k - np.count_nonzero(top, axis=1)
     torn = np.count_nonzero(equal, axis=1) > wanted  # a tie straddles the border
     top |= equal
+    rng = _generator(source)  # seeded always, lots for all: no site shifts another's draws
     if torn.any():
-        lots = _generator(source).random((int(torn.sum()), values.shape[1]))
+        lots = rng.random(found.shape, np.float32)[torn]
         keys = np.where(equal[torn], lots, np.where(top[torn], 2.0, -1.0))
         drawn = np.zeros_like(top[torn])
         np.put_along_axis(drawn, np.argpartition(keys, place, axis=1)[:, place:], True, axis=1)
