@@ -23,7 +23,7 @@ NETS = {
     "dense": ((Dense(5, 4), Dense(4, 3, "linear")), (5,)),
     "conv": ((Conv(2, 3, 2), Reshape((3 * 4,)), Dense(12, 2, "tanh")), (2, 4, 4)),
     "patches": ((Conv(2, 3, kernel=3, padding=0), Conv(3, 2, kernel=2, padding=0)), (2, 6, 5)),
-    "pooled": ((Conv(2, 3, kernel=3, padding=0), MaxPool(2, "relu")), (2, 7, 6)),
+    "pooled": ((Conv(2, 3, kernel=3, padding=0), MaxPool("relu")), (2, 7, 6)),
     "conv_transpose": ((ConvTranspose(3, 2, 2, "sigmoid"),), (3, 2, 2)),
     "cosines": ((Dense(5, 6), Cosines((4, 5), (2, 3))), (5,)),
 }
@@ -74,14 +74,21 @@ def test_only_small_convolutions_without_padding_run_as_patches():
     assert not Conv(64, 64, padding=0).by_patches
 
 
-@pytest.mark.parametrize("side", [2, 3])
-def test_max_pool_takes_the_largest_and_sends_the_gradient_there(side):
-    x = torch.randn(2, 3, 4, 7, 6, generator=generator(), requires_grad=True)
-    ours = MaxPool(side)({}, x)
-    reference = nn.functional.max_pool2d(x.flatten(0, 1), side).unflatten(0, (2, 3))
+@pytest.mark.parametrize("sides", [(6, 8), (7, 6), (6, 7), (5, 5)])
+@pytest.mark.parametrize("levels", [1000, 2], ids=["distinct", "ties"])
+def test_max_pool_takes_the_largest_and_sends_the_gradient_there(sides, levels):
+    x = torch.randint(levels, (2, 3, 4, *sides), generator=generator()).float().requires_grad_()
+    ours = MaxPool()({}, x)
+    reference = nn.functional.max_pool2d(x.flatten(0, 1), 2).unflatten(0, (2, 3))
     torch.testing.assert_close(ours, reference)
-    both = [torch.autograd.grad(o.square().sum(), x)[0] for o in (ours, reference)]
-    torch.testing.assert_close(*both)
+    one, two = (torch.autograd.grad(o.square().sum(), x)[0] for o in (ours, reference))
+    if levels > 2:
+        torch.testing.assert_close(one, two)
+    high, wide = (side // 2 for side in sides)  # of equal values any one may get the gradient
+    squares = [g[..., : 2 * high, : 2 * wide].unflatten(-1, (wide, 2)).sum(-1) for g in (one, two)]
+    squares = [g.unflatten(-2, (high, 2)).sum(-2) for g in squares]
+    torch.testing.assert_close(*squares)
+    assert (one != 0).sum() == (two != 0).sum()
 
 
 @pytest.mark.parametrize("stride, size", [(1, 8), (2, 4)])

@@ -26,7 +26,7 @@ NETS: dict[str, Net] = {
     "dense": (Dense(36, 5), Dense(5, 4, "tanh"), Dense(4, 2, "linear")),
     "conv": (Reshape((1, 6, 6)), Conv(1, 3), Conv(3, 4, 2, "linear")),
     "pooled patches": (
-        Reshape((1, 6, 6)), Conv(1, 3, 1, "linear", kernel=3, padding=0), MaxPool(2, "tanh"),
+        Reshape((1, 6, 6)), Conv(1, 3, 1, "linear", kernel=3, padding=0), MaxPool("tanh"),
     ),
     "wide kernel": (Reshape((4, 3, 3)), Conv(4, 2, 2, "tanh", kernel=5, padding=2)),
     "odd sides": (Reshape((4, 3, 3)), Conv(4, 2, 2), Conv(2, 3)),

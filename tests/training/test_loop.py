@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from understudy.nets import autoencoder, layers
+from understudy.nets import autoencoder, layers, stacked
 from understudy.nets.autoencoder import Autoencoder
+from understudy.nets.stacked import ClassifierNet
 from understudy.rng import Streams
 from understudy.training import batches, loop, optim
 from understudy.training.batches import Batches, Rows
@@ -17,6 +18,9 @@ COUNTS = np.array([5, 0, 9, 1, 4])
 ROWS = Rows(None, COUNTS.cumsum() - COUNTS, COUNTS)
 DENSE = Autoencoder(6, 2, widths=(5,), variational=False)
 CONV = Autoencoder(16, 2, net="conv", shape=(4, 4), variational=False)
+SERIES = Autoencoder(
+    6, 2, widths=(4,), net="recurrent", shape=(3, 2), loss="mse", variational=False
+)  # fmt: skip
 
 
 def data(spec: Autoencoder) -> tuple[torch.Tensor, torch.Tensor]:
@@ -72,7 +76,7 @@ def fit(spec: Autoencoder, chosen: Batches, optimiser=None, **options):
     return loop.train(params, loss, x, y, chosen, chosen_optimiser, rng=rng, **options)
 
 
-@pytest.mark.parametrize("spec", [DENSE, CONV], ids=["dense", "conv"])
+@pytest.mark.parametrize("spec", [DENSE, CONV, SERIES], ids=["dense", "conv", "series"])
 def test_a_stack_of_ragged_clients_trains_like_a_loop_over_them(spec):
     expected, (trained, _) = one_by_one(spec, plan(), 1e-2), fit(spec, plan())
     for name in expected:
@@ -84,6 +88,49 @@ def test_chunks_do_not_change_the_result(chunk):
     whole, cut = fit(DENSE, plan())[0], fit(DENSE, plan(), chunk=chunk)[0]
     for name in whole:
         torch.testing.assert_close(whole[name], cut[name])
+
+
+@pytest.mark.parametrize("spec", [DENSE, SERIES], ids=["dense", "series"])
+def test_gathering_rows_step_by_step_does_not_change_the_result(spec, monkeypatch):
+    at_once = fit(spec, plan())[0]
+    monkeypatch.setattr(loop, "GATHER_BYTES", 0)
+    assert all(torch.equal(at_once[n], p) for n, p in fit(spec, plan())[0].items())
+
+
+def test_a_wae_of_ragged_clients_trains_like_each_client_alone():
+    """Padding must not leak into the penalty, which sees all rows of a client together."""
+    chosen = batches.epochs(ROWS, 1, 9, rng=np.random.default_rng(0))
+    draws = torch.randn(1, len(COUNTS), 9, 2, generator=torch.Generator().manual_seed(2))
+
+    def loss(params, batch):
+        prior = draws[batch.step, batch.members]
+        return autoencoder.wae_loss(SERIES, params, batch.x, batch.y, batch.weight, prior=prior)
+
+    together, _ = fit(SERIES, chosen, loss=loss)
+    x, y = data(SERIES)
+    for c in np.flatnonzero(COUNTS):
+        n = int(COUNTS[c])
+        own = {name: p[c : c + 1].clone().requires_grad_() for name, p in start(SERIES).items()}
+        index = chosen.index[0, c : c + 1, :n]
+        weight = torch.full((1, n), 1 / n)
+        total = autoencoder.wae_loss(
+            SERIES, own, x[index], y[index], weight, prior=draws[0, c : c + 1, :n]
+        )  # fmt: skip
+        reference = torch.optim.Adam(own.values(), lr=1e-2)
+        total.sum().backward()
+        reference.step()
+        for name, p in own.items():
+            torch.testing.assert_close(together[name][c : c + 1], p.detach(), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "clients, most, size", [(0, 4, 1), (4, 4, 4), (50, 35, 25), (250, 57, 42), (9, 1, 1)]
+)
+def test_chunks_are_equal_and_even_in_number(clients, most, size):
+    assert loop._equal(clients, most) == size
+    chunks = -(-clients // size)
+    assert size <= max(1, most)
+    assert chunks <= 1 or chunks % 2 == 0 or size == 1
 
 
 def test_threads_do_not_change_the_result():
@@ -202,7 +249,10 @@ def test_a_layer_used_twice_in_a_step_gets_both_gradients():
         torch.testing.assert_close(trained[name], params[name] - 0.1 * grads[name])
 
 
-def test_convolutions_run_one_client_at_a_time():
+def test_convolutions_run_one_client_at_a_time_unless_they_are_small():
     assert loop.chunk_size(start(CONV)) == 1
+    lenet = ClassifierNet(784, 10, "lenet", shape=(28, 28))
+    small = layers.stack(stacked.init(lenet, rng=torch.Generator()), 20)
+    assert loop.chunk_size(small) == loop.PATCH_CLIENTS
     assert loop.chunk_size(start(DENSE), limit=10**6) > 1
     assert loop.chunk_size(start(DENSE), limit=1) == 1

@@ -225,12 +225,11 @@ class GroupNorm:
 
 @dataclass(frozen=True)
 class MaxPool:
-    """The largest of every ``side × side`` square of a channel; has no parameters.
+    """The largest of every 2×2 square of a channel; has no parameters.
 
     Its activation comes after it: the same for one that never falls, at a quarter of the work.
     """
 
-    side: int = 2
     activation: str = "linear"
 
     @property
@@ -239,10 +238,8 @@ class MaxPool:
         return {}
 
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """``[C, B, channels, H, W] → [C, B, channels, ⌊H/side⌋, ⌊W/side⌋]``."""
-        planes = x.transpose(1, 2)  # as `patches` lays them out: then nothing is copied
-        pooled = functional.max_pool2d(planes.flatten(0, 2), self.side)
-        return pooled.unflatten(0, planes.shape[:3]).transpose(1, 2)
+        """``[C, B, channels, H, W] → [C, B, channels, ⌊H/2⌋, ⌊W/2⌋]``."""
+        return patches.halve(x)
 
 
 @dataclass(frozen=True)

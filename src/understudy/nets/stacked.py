@@ -89,7 +89,7 @@ def _dense(widths: tuple[int, ...]) -> Net:
 
 
 def _pooled(inputs: int, outputs: int) -> Net:
-    return Conv(inputs, outputs, activation="linear", kernel=5, padding=0), MaxPool(2, "relu")
+    return Conv(inputs, outputs, activation="linear", kernel=5, padding=0), MaxPool("relu")
 
 
 def init(spec: ClassifierNet, *, rng: torch.Generator) -> Params:
