@@ -12,6 +12,7 @@ import math
 import re
 from typing import TYPE_CHECKING
 
+from understudy.data.names import MAX_COLUMNS, check_names
 from understudy.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -140,8 +141,6 @@ def _check_keys(schema: Schema) -> None:
 
 def _check_roles(schema: Schema) -> None:
     """Roles name columns of their own; a series may be a person."""
-    from understudy.data.schema import MAX_COLUMNS, check_names
-
     if schema.layout is None:
         return
     if schema.label is None and len(schema.classes) > 1:

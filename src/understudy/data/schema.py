@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 from understudy.data.layout import PATTERN, check_layout
+from understudy.data.names import MAX_COLUMNS, check_name, check_names
 from understudy.errors import SchemaError
 
 __all__ = ["KINDS", "MISSING_AS", "Column", "Schema"]
@@ -24,7 +25,6 @@ KINDS = ("numeric", "integer", "categorical", "boolean", "date")
 BOUNDED = ("numeric", "integer", "date")
 MISSING_AS = ("", "?", "NA", "N/A", "NaN", "nan", "null", "None")
 
-MAX_COLUMNS = 10_000
 MAX_CATEGORIES = 10_000
 MAX_WIDTH = 2**24
 MAX_INTEGER = 2**53
@@ -50,7 +50,7 @@ class Column:
     decimals: int | None = None
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
+        check_name(self.name)
         if self.kind not in KINDS:
             raise SchemaError(
                 f"column {self.name!r} of kind {', '.join(KINDS)}", repr(self.kind), "name a kind"
@@ -164,7 +164,7 @@ class Schema:
         """Refuse what is incomplete or contradicts itself; derive the classes."""
         if self.kind not in ("table", "image", "series"):
             raise SchemaError("kind = table, image or series", repr(self.kind), "set kind")
-        _check_name(self.name)
+        check_name(self.name)
         if not _is_int(self.records) or self.records < 1:
             raise SchemaError(
                 "records: the public number of records, at least 1",
@@ -274,7 +274,7 @@ class Schema:
             raise SchemaError(
                 "classes for images and series", "a label column", "list classes, or remove label"
             )
-        _check_name(self.label)
+        check_name(self.label)
 
     def _check_balance(self) -> None:
         if self.balance is None:
@@ -354,27 +354,6 @@ class Schema:
     def hash(self) -> str:
         """SHA-256 of the canonical text: sites compare it before anything else."""
         return hashlib.sha256(self.to_toml().encode()).hexdigest()
-
-
-def check_names(names: tuple[str, ...], what: str, most: int, *, least: int = 1) -> None:
-    """Refuse empty, repeated, blank-padded or too many names."""
-    if not least <= len(names) <= most:
-        raise SchemaError(
-            f"{least} to {most} {what}",
-            str(len(names)),
-            "group rare ones under a public 'other'" if len(names) > most else "list them",
-        )
-    for name in names:
-        _check_name(name)
-    if len(set(names)) < len(names):
-        raise SchemaError(f"{what} without repeats", "a repeated name", "remove the repeats")
-
-
-def _check_name(name: object) -> None:
-    if not isinstance(name, str) or not name or name != name.strip() or not name.isprintable():
-        raise SchemaError(
-            "printable names without surrounding blanks", repr(name), "rename it in the schema"
-        )
 
 
 def _is_int(value: object) -> bool:
