@@ -28,7 +28,7 @@ __all__ = ["CHUNK_BYTES", "Batch", "Loss", "chunk_size", "train"]
 
 CHUNK_BYTES = 16 * 2**20  # parameters, gradients and two moments of one chunk
 GATHER_BYTES = 4 * 2**20  # rows of one chunk that are gathered for all steps at once
-PATCH_CLIENTS = 8  # clients per chunk whose convolutions are products of patches
+PATCH_CLIENTS = 25  # clients per chunk whose convolutions are products of patches
 
 
 @dataclass(frozen=True)
