@@ -213,7 +213,11 @@ def test_constant_channels_and_infinities_are_fine() -> None:
     assert np.allclose(found.x.reshape(2, 3, 2)[:, :, 1], 4 / 9)
 
 
-@pytest.mark.parametrize("schema", [LONG, RECORDING, WIDE], ids=lambda s: s.layout)
+@pytest.mark.parametrize(
+    "schema",
+    [LONG, RECORDING, WIDE, replace(RECORDING, every="1h"), replace(RECORDING, every=None)],
+    ids=lambda s: f"{s.layout} {s.every}",
+)
 def test_a_table_without_rows_is_a_site_without_series(tmp_path, schema: Schema) -> None:
     (tmp_path / "a.csv").touch()
     assert encode(schema, read(tmp_path / "a.csv", schema)).x.shape == (0, 6)
@@ -262,6 +266,14 @@ def test_gaps_in_time_stamps_are_counted() -> None:
     with pytest.raises(DataError, match="time stamps"):
         recording(3, replace(RECORDING, every="1h"))
     assert len(recording(3, replace(RECORDING, every=None), t=stamps)) == 1
+
+
+@pytest.mark.parametrize("odd", ["secret", "9024-01-01", "0024-01-01", "", "12"])
+def test_times_that_cannot_be_read_are_counted(odd: str) -> None:
+    for every in ("1d", None):
+        with pytest.raises(DataError, match=r"time stamps.* 1 rows") as caught:
+            recording(3, replace(RECORDING, every=every), t=["2024-01-01", "2024-01-02", odd])
+        assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("column", "rule"), [("ill", "one class"), ("who", "one person")])

@@ -25,6 +25,9 @@ __all__ = ["channel_cells", "fill_missing", "series_from_frame", "series_times",
 
 OFF_GRID = 1e-3
 """Time stamps may be off the declared spacing by this share of it (rounding in files)."""
+NEAR = (1700, 2250)
+"""Years whose nanoseconds since 1970 fit 64 bits."""
+NO_TIME = np.iinfo(np.int64).min
 
 
 def series_from_frame(frame: pd.DataFrame, schema: Schema) -> Records:
@@ -149,7 +152,7 @@ def series_times(
     found = None if stamped else _numbers(cells)
     if found is None or (every is None and np.isnan(found).any()):
         found, stamped = _stamps(cells), True
-    wrong = found == np.iinfo(np.int64).min if stamped else ~np.isfinite(found)
+    wrong = found == NO_TIME if stamped else ~np.isfinite(found)
     if wrong.any():
         form = {True: "time stamps as in ISO 8601", False: "numbers"}[stamped]
         raise DataError(
@@ -169,11 +172,13 @@ def _numbers(cells: pd.Series) -> np.ndarray | None:
 
 
 def _stamps(cells: pd.Series) -> np.ndarray:
-    """Nanoseconds since 1970; the smallest integer for what is no time."""
+    """Nanoseconds since 1970; the smallest integer for what is no time, or too far from 1970."""
     if not pd.api.types.is_datetime64_any_dtype(cells.dtype):
         cells = texts(cells)
-    stamps = pd.to_datetime(cells, errors="coerce", format="ISO8601", utc=True)
-    return stamps.dt.tz_localize(None).to_numpy().astype("datetime64[ns]").astype(np.int64)
+    stamps = pd.to_datetime(cells, errors="coerce", format="ISO8601", utc=True).dt.tz_localize(None)
+    near = stamps.dt.year.between(*NEAR).to_numpy(bool)
+    whole = stamps.to_numpy().astype("datetime64[ns]").astype(np.int64)
+    return np.where(near, whole, NO_TIME)
 
 
 def _check_steps(time: np.ndarray, codes: np.ndarray, schema: Schema) -> None:
