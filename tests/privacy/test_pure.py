@@ -1,0 +1,176 @@
+"""Plans whose sites send choices: what they promise, what a life of updates costs."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import dp_accounting
+import pytest
+
+from understudy.errors import BudgetError, PrivacyError
+from understudy.privacy.account import Event, cost
+from understudy.privacy.claim import claims, projection, spent_so_far
+from understudy.privacy.ledger import Ledger
+from understudy.privacy.plan import Part, PrivacyPlan, allowed_joins
+from understudy.privacy.respond import Response
+from understudy.privacy.select import Selection
+
+UPDATE = Part("update", (50,), "client", rule=Selection(50, 5, 2, 0.9))
+BIT = Part("small", (), "client", rule=Response(0.1))
+
+
+def plan(**changes) -> PrivacyPlan:
+    terms = dict(
+        unit="site", trust="local", parts=(UPDATE, BIT), rounds=30, sites=40, units=40, delta=1e-5,
+        size=4,
+    )  # fmt: skip
+    return PrivacyPlan(**{**terms, **changes})
+
+
+def test_a_life_is_as_many_updates_as_the_schedule_calls_for() -> None:
+    found = plan()
+    assert (found.calls, found.participations, found.cohort) == (3, 3, 4)
+    assert plan(rounds=10).participations == 1 and plan(rounds=11).participations == 2
+    assert plan(sites=43, units=43).calls == 3, "a cohort that is not full is skipped"
+    assert plan(size=None).participations == 30
+
+
+def test_the_promise_is_the_sum_over_updates_and_mechanisms() -> None:
+    found = plan()
+    assert found.update_epsilon == pytest.approx(1.0)
+    price = cost(found.promise(factor=2.0, amplified=False), 1e-5)
+    assert price.epsilon == price.epsilon_rdp == pytest.approx(3.0)
+    assert price.delta == 0.0, "pure: nothing is left to chance"
+
+
+@pytest.mark.parametrize("count", [1, 10])
+def test_the_sum_is_what_an_accountant_that_counts_gets(count: int) -> None:
+    """dp_accounting's PLD of the mechanism repeated in a loop, and of no count field at all."""
+    relation = dp_accounting.NeighboringRelation.REPLACE_ONE
+    accountant = dp_accounting.pld.PLDAccountant(relation)
+    for _ in range(count):
+        accountant.compose(dp_accounting.RandomizedResponseDpEvent(2 / (1 + math.exp(0.7)), 2))
+    ours = cost([Event((), None, count, 0.7)], 1e-5).epsilon
+    assert ours == pytest.approx(0.7 * count)
+    assert accountant.get_epsilon(1e-12) == pytest.approx(ours, rel=1e-3)
+    assert accountant.get_epsilon(1e-2) <= ours + 1e-3, "no (ε, δ) view is worse than the sum"
+
+
+def test_pure_and_gaussian_events_add_up() -> None:
+    noisy = cost([Event((2.0,), None, 1)], 1e-5)
+    both = cost([Event((2.0,), None, 1), Event((), None, 4, 0.5)], 1e-5)
+    assert both.epsilon == pytest.approx(noisy.epsilon + 2.0) and both.delta == 1e-5
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Event((), None, 3),
+        Event((1.0,), None, 3, 0.5),
+        Event((), 0.1, 3, 0.5),
+        Event((), None, 3, -0.5),
+    ],
+)
+def test_events_that_would_cost_too_little_are_refused(event: Event) -> None:
+    with pytest.raises(PrivacyError, match="events"):
+        cost([event], 1e-5)
+
+
+def test_the_claim_tells_the_life_and_the_update() -> None:
+    (claim,) = claims(plan(), "os")
+    assert (claim.epsilon, claim.delta, claim.relation) == (pytest.approx(3.0), 0.0, "replace one")
+    assert "3 update(s) of ε = 1 each" in claim.words and "the server" in claim.adversary
+    assert "public schedule calls 4 site(s)" in claim.sampling
+    assert not any("Gaussian" in caveat for caveat in claim.caveats)
+
+
+def test_what_is_spent_so_far_grows_with_the_passes() -> None:
+    assert [spent_so_far(plan(), n) for n in (0, 1, 10, 11, 30)] == pytest.approx([0, 1, 1, 2, 3])
+
+
+def test_a_cap_allows_as_many_updates_as_fit() -> None:
+    assert [allowed_joins(plan(), cap) for cap in (0.5, 1.0, 2.5, 99)] == [0, 1, 2, 3]
+
+
+def test_a_sites_ledger_adds_up_lives(tmp_path) -> None:
+    found = plan()
+    events = found.promise(factor=2.0, amplified=False)
+    with Ledger(tmp_path / "ledger") as ledger:
+        ledger.reserve("one", events, found.delta, "site, replace one")
+        ledger.check("two", events, found.delta, 6.0, "site, replace one")
+        with pytest.raises(BudgetError, match="cap"):
+            ledger.check("two", events, found.delta, 5.9, "site, replace one")
+
+
+def test_a_plan_of_choices_survives_json() -> None:
+    data = json.loads(json.dumps(plan().to_dict()))
+    assert PrivacyPlan.from_dict(data) == plan()
+    data["parts"][0]["rule"]["mechanism"] = "guess"
+    with pytest.raises(KeyError):
+        PrivacyPlan.from_dict(data)
+
+
+def test_promised_charges_settle_a_run_and_no_others() -> None:
+    found = plan(rounds=2)
+    charged = [r for round in range(2) for r in found.receipts(round, "os")]
+    found.settles(charged)
+    assert [r.mechanism for r in charged[:2]] == ["select", "respond"]
+    for change in (
+        dict(epsilon=1.0),
+        dict(epsilon=0.0),
+        dict(mechanism="gaussian"),
+        dict(std=1.0),
+        dict(slot="server"),
+        dict(round=2),
+    ):
+        with pytest.raises(BudgetError):
+            found.admits([replace(charged[0], **change)])
+    with pytest.raises(BudgetError):
+        found.settles(charged[:-1])
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        replace(UPDATE, slot="step"),
+        replace(UPDATE, bound=1.0),
+        replace(UPDATE, noise=1.0),
+        replace(UPDATE, shape=(49,)),
+        replace(UPDATE, steps=2),
+        replace(BIT, shape=(1,)),
+    ],
+)
+def test_a_part_that_is_not_what_its_rule_needs_is_refused(part: Part) -> None:
+    with pytest.raises(PrivacyError):
+        plan(parts=(part,))
+
+
+@pytest.mark.parametrize("change", [dict(unit="record"), dict(trust="central"), dict(rate=0.1)])
+def test_choices_protect_sites_that_trust_nobody(change: dict) -> None:
+    with pytest.raises(PrivacyError):
+        plan(**change)
+
+
+@pytest.mark.parametrize("size", [0, 41, -1])
+def test_a_cohort_that_cannot_be_called_is_refused(size: int) -> None:
+    with pytest.raises(PrivacyError, match="cohort"):
+        plan(size=size)
+
+
+def test_a_schedule_under_central_trust_is_refused_with_the_reason() -> None:
+    gaussian = Part("update", (50,), "server", 1.0, 1.0)
+    with pytest.raises(PrivacyError) as refusal:
+        plan(trust="central", parts=(gaussian,))
+    assert "no amplification" in refusal.value.do and "cohort.rate" in refusal.value.do
+
+
+def test_choices_have_no_projection() -> None:
+    with pytest.raises(PrivacyError, match="noises"):
+        projection(plan(), 1000)
+
+
+def test_a_message_is_a_sign_and_coordinates() -> None:
+    assert (UPDATE.bytes, BIT.bytes) == (12, 1)
+    assert Part("update", (50,), "client", 1.0, 1.0).bytes == 200
