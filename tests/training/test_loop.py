@@ -90,6 +90,27 @@ def test_chunks_do_not_change_the_result(chunk):
         torch.testing.assert_close(whole[name], cut[name])
 
 
+@pytest.mark.parametrize("kind", ["linear", "mlp", "lenet"])
+def test_ragged_classifiers_learn_the_same_in_any_company(kind):
+    spec = ClassifierNet(256, 3, kind, widths=(7,), shape=(16, 16) if kind == "lenet" else ())
+    rng, rows = torch.Generator().manual_seed(0), int(COUNTS.sum())
+    x, y = torch.rand(rows, 256, generator=rng), torch.randint(3, (rows,), generator=rng)
+    params = layers.stack(stacked.init(spec, rng=rng), len(COUNTS))
+
+    def loss(params, batch):
+        return stacked.cross_entropy_loss(spec, params, batch.x, batch.y, batch.weight)
+
+    def trained(chunk):
+        optimiser, streams = Sgd(0.1), Streams.from_seed(0)
+        return loop.train(params, loss, x, y, plan(), optimiser, chunk=chunk, rng=streams)[0]
+
+    whole, alone = trained(len(COUNTS)), trained(1)
+    for name in whole:
+        torch.testing.assert_close(whole[name], alone[name], atol=1e-5, rtol=1e-4)
+        moved = (whole[name] != params[name]).flatten(1).any(1)
+        assert moved.tolist() == (COUNTS > 0).tolist()
+
+
 @pytest.mark.parametrize("spec", [DENSE, SERIES], ids=["dense", "series"])
 def test_gathering_rows_step_by_step_does_not_change_the_result(spec, monkeypatch):
     at_once = fit(spec, plan())[0]

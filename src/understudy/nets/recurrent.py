@@ -2,9 +2,11 @@
 
 A small LSTM is bound by the number of kernels it starts, not by arithmetic, so all clients
 of the stack take each time step together: the inputs of all steps are projected in one
-batched product, then every step is one product in place and six elementwise kernels. The
-backward pass is written out too: what does not depend on the way back is computed for all
-steps at once, and weights get their gradient from one product over all steps. Each record
+batched product, then every step is one product and a few elementwise kernels. The backward
+pass is written out too: what does not depend on the way back is computed for all steps at
+once, and weights get their gradient from one product over all steps. Forward and backward
+of 24 steps, 32 units and 10 rows take 0.35 ms per client in a stack of 25, where torch's own
+LSTM takes 0.75 client by client, and 3.1 without oneDNN (one thread). Each record
 is a sequence of its own, so records never meet; there is no rule for the gradient of a
 single record all the same, and `pergrad` refuses these layers.
 """
@@ -143,7 +145,7 @@ def _run(inputs: Tensor, recurrent: Tensor) -> tuple[Tensor, Tensor, Tensor, Ten
 
     Returns the gates, and cell states, their tanh and the outputs ``[C, steps, B, outputs]``.
     """
-    units, gates = recurrent.shape[1], torch.empty(inputs.shape, dtype=inputs.dtype)
+    units, gates = recurrent.shape[1], inputs.new_empty(inputs.shape)
     cells, squashed, outputs = (gates.new_empty(*gates.shape[:3], units) for _ in range(3))
     parts = (gate.unbind(1) for gate in gates.split(units, dim=3))
     stored = (gates.unbind(1), *parts, cells.unbind(1), squashed.unbind(1), outputs.unbind(1))
@@ -174,11 +176,10 @@ def _slopes(
     views = list(
         zip(grad.unbind(1), slopes.unbind(1), through.unbind(1), forget, parts, strict=True)
     )
-    back, carried, product = recurrent.transpose(1, 2), torch.zeros_like(through[:, 0]), None
-    later: Tensor | None = None
+    back, later = recurrent.transpose(1, 2), None
+    carried, product = torch.zeros_like(through[:, 0]), torch.empty_like(through[:, 0])
     for out, whole, factor, forgotten, (to_output, *to_others) in reversed(views):
         if later is not None:
-            product = torch.empty_like(carried) if product is None else product
             out = torch.baddbmm(out, later, back, out=product)
         carried.addcmul_(out, factor)
         to_output.mul_(out)
