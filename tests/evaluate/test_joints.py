@@ -132,3 +132,23 @@ def test_many_columns_get_a_hundred_sets_and_only_tables_have_joints() -> None:
     assert all(j.distance.synthetic.value == 0 and j.distance.real is None for j in found)
     images = Schema("image", "i", 9, classes=("a", "b"), shape=(4, 5))
     assert measure(images, [some], some, rng=rng()) == ()
+
+
+def test_more_synthetic_rows_than_real_ones_do_not_look_closer() -> None:
+    schema = Schema(
+        "table",
+        "w",
+        9,
+        columns=tuple(
+            Column(f"c{i}", "categorical", categories=tuple("abcdefgh")) for i in range(4)
+        ),
+    )
+
+    def draw(n: int, seed: int) -> Rows:
+        codes = np.random.default_rng(seed).integers(0, 8, (n, 4))
+        return Rows(np.eye(8, dtype=np.float32)[codes].reshape(n, 32), np.zeros(n, int))
+
+    found = measure(schema, [draw(5000, 0), draw(100, 1)], draw(100, 2), rng=rng())
+    for joint in found:
+        assert joint.distance.real is not None
+        assert joint.distance.synthetic.value == pytest.approx(joint.distance.real.value, abs=0.06)

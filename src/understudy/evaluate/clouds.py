@@ -26,10 +26,15 @@ from understudy.errors import DataError
 from understudy.evaluate.rows import Rows
 from understudy.evaluate.score import Compared, Score, distance, weights, wilson
 
-__all__ = ["COVERAGE", "MMD", "coverage", "equal_samples", "measure_clouds", "mmd"]
+__all__ = ["COVERAGE", "MMD", "MMD_REMARK", "coverage", "equal_samples", "measure_clouds", "mmd"]
 
 MMD = "maximum mean discrepancy (MMD²)"
 COVERAGE = "coverage"
+MMD_REMARK = (
+    f"“{MMD}” compares whole records instead of columns: 0 means that no difference was found. Its "
+    "scale is set by the real rows, so compare it with the floor, or between releases that were "
+    "evaluated against the same real rows."
+)
 MOST = 2000
 NEAREST = 5
 RESAMPLES = 40

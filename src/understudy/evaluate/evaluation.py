@@ -163,7 +163,7 @@ def _fidelity(
         found,
         overall=found.overall + frechet.scores,
         notes=found.notes + frechet.notes,
-        remarks=frechet.remarks,
+        remarks=found.remarks + frechet.remarks,
     )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from understudy.data.schema import Schema
 from understudy.evaluate.axes import Axis, axes
-from understudy.evaluate.clouds import measure_clouds
+from understudy.evaluate.clouds import MMD_REMARK, measure_clouds
 from understudy.evaluate.correlation import WIDEST, associated_names, correlation_scores
 from understudy.evaluate.joints import Joint, measure_joints
 from understudy.evaluate.pixels import pixel_scores
@@ -95,8 +95,8 @@ def measure_fidelity(
         notes.append("MMD and coverage need more than five rows of each kind.")
         return Fidelity(tuple(overall), tuple(columns), tuple(notes), joints=joints)
     overall.append(clouds[0])
-    everything = tuple(overall), tuple(columns), tuple(notes)
-    return Fidelity(*everything, joints=joints, coverage=clouds[1])
+    said = tuple(overall), tuple(columns), tuple(notes), (MMD_REMARK,)
+    return Fidelity(*said, joints=joints, coverage=clouds[1])
 
 
 @dataclass(frozen=True)

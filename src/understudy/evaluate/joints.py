@@ -8,7 +8,8 @@ value of its own. If there are no more than 100 sets, all are taken.
 
 Joint distributions of many columns are sparse: a table of all combinations would not fit, so
 combinations that occur are numbered by hashing. From finite rows even two samples of the same
-data are far apart for large m, so the figure means something only beside the real floor.
+data are far apart for large m, the more so the fewer they are: the figure means something only
+beside the real floor, for which as many rows are taken.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ def measure_joints(
     """For tables: from synthetic (and, if there, real training) rows to ``test``, for each m."""
     if schema.kind != "table":
         return ()
-    codes = [attribute_codes(schema, rows) for rows in (*sides, test)]
+    equal = [side.take(rng.permutation(len(side))[: min(map(len, sides))]) for side in sides]
+    codes = [attribute_codes(schema, rows) for rows in (*equal, test)]
     drawn = [resample(len(c), rng=rng, times=RESAMPLES) for c in codes]
     found = []
     for ways in (m for m in WAYS if m <= codes[0].shape[1]):

@@ -180,7 +180,7 @@ def _claim_tile(claims: Sequence[Mapping[str, Any]]) -> Tile:
 
 
 def _distance_tile(compared: Compared, schema: Schema) -> Tile:
-    what = "columns" if schema.kind == "table" else "measures"
+    what = {"table": "columns", "series": "channels"}.get(schema.kind, "measures")
     beside = f"floor {figure(compared.real.value)}" if compared.real else ""
     said = f"mean distance of {what} from real ones, from 0 (same) to 1 (disjoint)"
     return Tile("Fidelity", figure(compared.synthetic.value), said, beside)
