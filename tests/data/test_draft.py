@@ -227,7 +227,7 @@ def test_unequal_and_broken_series_are_drafted_with_windows_padding_and_fill(tmp
 @pytest.mark.parametrize(
     ("names", "pattern", "first", "channels"),
     [
-        ("CO_{} NO_{}", "{channel}_{step}", 0, ["CO", "NO"]),
+        ("NO_{} CO_{}", "{channel}_{step}", 0, ["NO", "CO"]),
         ("X{}", "{channel}{step}", 1, ["X"]),
         ("{}", "{step}", 0, ["value"]),
     ],
@@ -241,6 +241,25 @@ def test_a_wide_table_is_drafted(tmp_path, names, pattern, first, channels) -> N
     schema = fits(tmp_path, text)
     assert (schema.layout, schema.pattern, schema.first) == ("wide", pattern, first)
     assert [c.name for c in schema.columns] == channels and schema.shape == (6, len(channels))
+
+
+def test_other_columns_of_a_wide_table_are_left_to_a_human(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    held = pd.DataFrame(rng.normal(0, 1, (8, 6)).round(3), columns=[f"v_{i}" for i in range(6)])
+    held = held.assign(bed=range(8), ward1=range(8), ward2=range(8))
+    hints = SeriesHints(layout="wide", series="bed")
+    text, warnings = drafted(tmp_path, held, series=hints)
+    assert "ward1, ward2" in " ".join(warnings)
+    schema = fits(tmp_path, text.replace('"unclassified"', '"ignore"'))
+    assert schema.shape == (6, 1) and schema.series == "bed"
+    assert schema.pattern == "{channel}_{step}"
+
+
+def test_columns_numbered_in_two_ways_are_no_wide_table(tmp_path) -> None:
+    names = [f"a{i}" for i in range(4)] + [f"b_{i}" for i in range(4)]
+    held = pd.DataFrame(np.eye(8), columns=names)
+    with pytest.raises(DataError, match="rename them alike"):
+        drafted(tmp_path, held, series=SeriesHints(layout="wide"))
 
 
 def test_what_is_no_channel_is_left_to_a_human(tmp_path) -> None:
@@ -261,6 +280,7 @@ def test_what_is_no_channel_is_left_to_a_human(tmp_path) -> None:
         (SeriesHints(layout="long", length=5), "--series and --time"),
         (SeriesHints(layout="wide"), "numbered"),
         (SeriesHints(layout="tall", length=5), "long, wide or recording"),
+        (SeriesHints(layout="wide", time="datetime"), "long tables and recordings"),
         (SeriesHints(length=61), "--length"),
     ],
 )

@@ -7,6 +7,7 @@ tell (how long a window of one recording should be) must be said.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,6 +34,8 @@ __all__ = ["SeriesHints", "draft_series"]
 TIME = re.compile(r"(date_?time|timestamp|time|date|step|hour|minute|second|day|week|month|t)")
 LEAST = 4
 """So many numbered columns before a table looks wide."""
+MOST = 0.75
+"""The share of columns that must be numbered alike, unless the table is said to be wide."""
 
 Entry = tuple[dict[str, object], list[str]]
 
@@ -58,24 +61,61 @@ class _Wide:
     length: int
 
 
+@dataclass(frozen=True)
+class _Found:
+    """What a table was taken for: lines of settings, and the cells and columns of its channels."""
+
+    settings: list[str]
+    length: int
+    records: int
+    cells: dict[str, pd.Series]
+    columns: set[str]
+    pads: bool = False
+
+
 def draft_series(
     frame: pd.DataFrame, label: str | None, name: str, hints: SeriesHints
 ) -> tuple[str, list[str]]:
     """Guess a schema of series: (TOML text, warnings in plain words)."""
     frame = frame.set_axis([str(c).strip() for c in frame.columns], axis=1)
-    _check_names(frame, label, hints)
-    wide = None if hints.layout in ("long", "recording") else _wide(frame, label, hints)
+    _check_hints(frame, label, hints)
+    steps = hints.layout in ("long", "recording") or (hints.series and hints.layout is None)
+    wide = None if steps else _wide(frame, label, hints)
     if wide is None and hints.layout == "wide":
-        raise DataError(
-            "columns numbered by step, such as CO_0 … CO_23", "none", "rename them, or --layout"
-        )
-    if wide is not None and (hints.series is None or hints.layout == "wide"):
-        return _draft_wide(frame, label, name, hints, wide)
-    hints = replace(hints, time=hints.time or _time(frame, label, hints))
-    return _draft_steps(frame, label, name, hints)
+        raise DataError("columns numbered by step: CO_0 … CO_23", "none", "rename them alike")
+    if wide is None:
+        hints = replace(hints, time=hints.time or _time(frame, label, hints))
+        found = _draft_steps(frame, label, hints)
+    else:
+        found = _draft_wide(frame, hints, wide)
+    if not found.cells:
+        raise DataError("columns of numbers to take as channels", "none", "check the file")
+    roles = {label, hints.series, hints.time}
+    left = [c for c in frame.columns if c not in found.columns | roles]
+    entries = {channel: _channel(held) for channel, held in found.cells.items()}
+    entries |= {c: ({"kind": "unclassified"}, [decide("it is no channel")]) for c in left}
+    lines = [*head("series", name, found.records), *_settings(frame, label, found)]
+    for column, (entry, remarks) in entries.items():
+        lines += ["", f"[columns.{toml_key(column)}]", *(f"# {remark}" for remark in remarks)]
+        lines += [f"{key} = {toml_value(value)}" for key, value in entry.items()]
+    return HEADER + "\n".join(lines) + "\n", warn(list(entries), list(entries.values()))
 
 
-def _check_names(frame: pd.DataFrame, label: str | None, hints: SeriesHints) -> None:
+def _settings(frame: pd.DataFrame, label: str | None, found: _Found) -> list[str]:
+    """Shape, layout, classes and the rule for missing values."""
+    lines = [f"shape = {toml_value((found.length, len(found.cells)))}", *found.settings]
+    if label is not None:
+        seen = sorted(texts(frame[label]).dropna().unique())
+        lines.append(f"label = {toml_value(label)}")
+        lines.append(f"classes = {toml_value(seen)}  # guess: those seen")
+    gaps = any(count_cells(held)[1] for held in found.cells.values())
+    if gaps or found.pads:
+        why = "some cells are empty" if gaps else "for the steps that pad adds"
+        lines.append(f'fill = "middle"  # guess: {why}; also "previous", or a number')
+    return lines
+
+
+def _check_hints(frame: pd.DataFrame, label: str | None, hints: SeriesHints) -> None:
     if frame.empty:
         raise DataError("rows to draft from", "none", "use a site's file that has rows")
     if hints.layout not in (None, *LAYOUTS):
@@ -83,23 +123,37 @@ def _check_names(frame: pd.DataFrame, label: str | None, hints: SeriesHints) -> 
     for what, column in (("label", label), ("series", hints.series), ("time", hints.time)):
         if column is not None and column not in frame:
             raise DataError(f"--{what} among the columns", repr(column), "check its name")
+    if hints.layout == "wide" and (hints.time or hints.stride):
+        raise DataError(
+            "--time and --stride for long tables and recordings", "a wide one", "leave them out"
+        )
 
 
 def _wide(frame: pd.DataFrame, label: str | None, hints: SeriesHints) -> _Wide | None:
-    """The numbered columns, if most columns are numbered alike."""
-    others = {label, hints.series, hints.time}
+    """The numbered columns, if the table is said to be wide or most are numbered alike."""
     groups: dict[str, dict[int, str]] = {}
     for column in frame.columns:
         found = re.fullmatch(r"(.*?)(0|[1-9]\d*)", column)
-        if found and column not in others:
+        if found and column not in (label, hints.series):
             groups.setdefault(found[1], {})[int(found[2])] = column
-    steps = [sorted(group) for group in groups.values()]
-    if not steps or any(s != steps[0] for s in steps) or len(steps[0]) < LEAST:
+    runs = Counter(run for run in map(_run, groups.values()) if hints.length in (None, run[1]))
+    (first, length), many = max(runs.items(), key=_covered, default=((0, 0), 0))
+    alike = length * many >= MOST * len(frame.columns) or hints.layout == "wide"
+    if length < LEAST or not alike:
         return None
-    first, length = steps[0][0], len(steps[0])
-    consecutive = steps[0] == list(range(first, first + length))
-    most = 2 * length * len(steps) > len(frame.columns) and hints.length in (None, length)
-    return _named(groups, first, length) if consecutive and most else None
+    kept = {stem: group for stem, group in groups.items() if _run(group) == (first, length)}
+    return _named(kept, first, length)
+
+
+def _run(group: dict[int, str]) -> tuple[int, int]:
+    """First step and number of steps; none if some lack in between."""
+    steps = sorted(group)
+    return (steps[0], len(steps)) if steps[-1] - steps[0] < len(steps) else (0, 0)
+
+
+def _covered(item: tuple[tuple[int, int], int]) -> int:
+    (_, length), many = item
+    return length * many
 
 
 def _named(groups: dict[str, dict[int, str]], first: int, length: int) -> _Wide | None:
@@ -114,23 +168,18 @@ def _named(groups: dict[str, dict[int, str]], first: int, length: int) -> _Wide 
     return _Wide(channels, pattern, first, length)
 
 
-def _draft_wide(
-    frame: pd.DataFrame, label: str | None, name: str, hints: SeriesHints, wide: _Wide
-) -> tuple[str, list[str]]:
+def _draft_wide(frame: pd.DataFrame, hints: SeriesHints, wide: _Wide) -> _Found:
     cells = {c: pd.Series(frame[part].to_numpy().ravel()) for c, part in wide.channels.items()}
-    settings = ['layout = "wide"  # guess: the columns are numbered']
-    settings += _series(hints)
+    settings = ['layout = "wide"  # guess: the columns are numbered', *_series(hints)]
     if wide.pattern != PATTERN:
         settings.append(f"pattern = {toml_value(wide.pattern)}")
     if wide.first:
         settings.append(f"first = {wide.first}  # the number of the first step")
-    used = {column for part in wide.channels.values() for column in part}
-    return _text(frame, label, name, hints, cells, used, (wide.length, len(frame), settings))
+    columns = {column for part in wide.channels.values() for column in part}
+    return _Found(settings, wide.length, len(frame), cells, columns)
 
 
-def _draft_steps(
-    frame: pd.DataFrame, label: str | None, name: str, hints: SeriesHints
-) -> tuple[str, list[str]]:
+def _draft_steps(frame: pd.DataFrame, label: str | None, hints: SeriesHints) -> _Found:
     """A long table, or one recording."""
     layout = hints.layout or ("long" if hints.series else "recording")
     if layout == "long" and (hints.series is None or hints.time is None):
@@ -139,20 +188,14 @@ def _draft_steps(
     length = hints.length or _common(counts)
     if length > counts.max():
         raise DataError(f"a series of --length {length}", "shorter ones", "lower --length")
-    stride = hints.stride or (1 if layout == "recording" else None)
-    settings = [f"layout = {toml_value(layout)}", *_series(hints)]
-    settings += _clock(frame, hints)
-    if stride is None and (counts > length).any():
-        stride = length
-    pads = bool((counts < length).any())
+    longer, shorter = bool((counts > length).any()), bool((counts < length).any())
+    stride = hints.stride or (1 if layout == "recording" else length if longer else None)
+    settings = [f"layout = {toml_value(layout)}", *_series(hints), *_clock(frame, hints)]
     settings += [f"stride = {stride}{_remark(stride, length)}"] if stride else []
-    settings += (
-        ["pad = true  # guess: some series are shorter; fill says with what"] if pads else []
-    )
+    settings += ["pad = true  # guess: some series are shorter"] if shorter else []
     many = np.maximum((counts - length) // (stride or length) + 1, 1)
     cells = {c: frame[c] for c in frame.columns if _is_channel(frame[c], c, label, hints)}
-    shape = (length, int(many.sum()), settings)
-    return _text(frame, label, name, hints, cells, set(cells), shape, pads=pads)
+    return _Found(settings, length, int(many.sum()), cells, set(cells), shorter)
 
 
 def _counts(frame: pd.DataFrame, hints: SeriesHints) -> np.ndarray:
@@ -212,42 +255,6 @@ def _is_channel(cells: pd.Series, name: str, label: str | None, hints: SeriesHin
         return False
     counts, _ = count_cells(cells)
     return len(counts) > 0 and numbers(counts, "numeric") is not None
-
-
-def _text(
-    frame: pd.DataFrame,
-    label: str | None,
-    name: str,
-    hints: SeriesHints,
-    cells: dict[str, pd.Series],
-    used: set[str],
-    shape: tuple[int, int, list[str]],
-    pads: bool = False,
-) -> tuple[str, list[str]]:
-    """The whole file: head, settings, channels, and what a human must decide."""
-    if not cells:
-        raise DataError("columns of numbers to take as channels", "none", "check the file")
-    length, records, settings = shape
-    entries = {channel: _channel(held) for channel, held in cells.items()}
-    left = [c for c in frame.columns if c not in {*used, label, hints.series, hints.time}]
-    entries |= {c: ({"kind": "unclassified"}, [decide("it is no channel")]) for c in left}
-    lines = [*head("series", name, records), f"shape = {toml_value((length, len(cells)))}"]
-    lines += [*settings, *_classes(frame, label)]
-    gaps = any(count_cells(held)[1] for held in cells.values())
-    if gaps or pads:
-        why = "some cells are empty" if gaps else "for the steps that pad adds"
-        lines.append(f'fill = "middle"  # guess: {why}; also "previous", or a number')
-    for column, (entry, remarks) in entries.items():
-        lines += ["", f"[columns.{toml_key(column)}]", *(f"# {remark}" for remark in remarks)]
-        lines += [f"{key} = {toml_value(value)}" for key, value in entry.items()]
-    return HEADER + "\n".join(lines) + "\n", warn(list(entries), list(entries.values()))
-
-
-def _classes(frame: pd.DataFrame, label: str | None) -> list[str]:
-    if label is None:
-        return []
-    seen = sorted(texts(frame[label]).dropna().unique())
-    return [f"label = {toml_value(label)}", f"classes = {toml_value(seen)}  # guess: those seen"]
 
 
 def _channel(cells: pd.Series) -> Entry:
