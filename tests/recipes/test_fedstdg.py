@@ -1,0 +1,138 @@
+"""FedSTDG: coordinates and a bit, an adaptive rate, series in the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from understudy.data.records import Records
+from understudy.data.schema import Column, Schema
+from understudy.errors import StudyError
+from understudy.privacy.respond import Response
+from understudy.privacy.select import Selection
+from understudy.recipes import build, vae
+from understudy.recipes.fedstdg import FedSTDG
+from understudy.rng import Streams
+from understudy.run import run
+from understudy.study import Study
+
+CHANNELS = tuple(Column(name, "numeric", 0.0, 1.0) for name in ("a", "b"))
+SERIES = Schema("series", "waves", 1000, CHANNELS, shape=(6, 2))
+OWN = {"hidden": 4, "latent": 3}
+
+
+def study(schema: Schema = SERIES, sites: int = 30, **tables: Any) -> Study:
+    data = {
+        "study": {"name": "t", "recipe": "fedstdg", "rounds": 6, **tables.pop("study", {})},
+        "privacy": {"epsilon_per_update": 2.0},
+        "cohort": {"size": 10},
+        "recipe": {**OWN, **tables.pop("recipe", {})},
+        "simulation": {"data": "-", "sites": sites},
+        **tables,
+    }
+    return Study.parse(data, schema=schema)
+
+
+def recipe(**tables: Any) -> FedSTDG:
+    return build(study(**tables))  # type: ignore[return-value]
+
+
+def after(made: FedSTDG, means: list[float]) -> list[float]:
+    """γ after rounds in which so large a share of the sites answered 1."""
+    state = made.init(rng=Streams.from_seed(0))
+    size = made.plan.parts[0].shape
+    rates = []
+    for mean in means:
+        total = {"update": torch.zeros(size), "small": torch.tensor(mean)}
+        state = made.step(state, total, rng=Streams.from_seed(0))
+        rates.append(float(state["rate"]))
+    return rates
+
+
+def test_an_update_is_coordinates_of_a_subset_and_one_bit() -> None:
+    made = recipe()
+    update, bit = made.plan.parts
+    size = vae.size(made.spec)
+    rule = update.rule
+    assert isinstance(rule, Selection) and isinstance(bit.rule, Response)
+    assert (rule.size, rule.top) == (size, round(0.05 * size))
+    assert rule.subset == round(0.1 * size)
+    assert rule.epsilon == pytest.approx(1.8) and bit.rule.epsilon == pytest.approx(0.2)
+    assert made.plan.update_epsilon == pytest.approx(2.0)
+
+
+def test_without_adaptation_all_of_epsilon_goes_to_coordinates() -> None:
+    made = recipe(recipe={"adaptive": "none"})
+    assert [p.name for p in made.plan.parts] == ["update"]
+    assert made.plan.parts[0].rule.epsilon == pytest.approx(2.0)
+
+
+def test_more_epsilon_buys_more_coordinates() -> None:
+    few, many = (
+        recipe(recipe={"hidden": 16}, privacy={"epsilon_per_update": e}).plan.parts[0].rule.output
+        for e in (0.5, 8.0)
+    )
+    assert few == 1 and many > 3
+
+
+def test_pooled_bits_lower_the_rate_once_per_window() -> None:
+    made = recipe(recipe={"patience": 3, "global_rate": 8.0, "adaptive": "pooled"})
+    truth = made.plan.parts[1].rule.truth
+    assert after(made, [truth] * 7) == [8, 8, 4, 4, 4, 2, 2]
+    mixed = [1.0, 0.5, truth]  # the window's debiased mean decides, not each round
+    assert after(made, mixed)[-1] == 4
+    assert after(made, [1 - truth] * 6) == [8] * 6, "nobody's update is small"
+
+
+def test_the_published_rule_wants_a_majority_in_a_row() -> None:
+    made = recipe(recipe={"patience": 3, "global_rate": 8.0, "adaptive": "paper"})
+    assert after(made, [0.6, 0.6, 0.4, 0.6, 0.6, 0.6, 0.6]) == [8, 8, 8, 8, 8, 4, 4]
+
+
+def test_the_level_that_is_sent_follows_the_rate() -> None:
+    made = recipe(recipe={"global_rate": 8.0, "fall": 0.25})
+    task = made.task(made.init(rng=Streams.from_seed(0)), 0)
+    assert task.values["level"] == pytest.approx(2.0)
+
+
+def test_series_are_learnt_from_choices() -> None:
+    """At a generous ε the first channel, which is high everywhere, comes out high."""
+    rng = np.random.default_rng(0)
+    series = np.stack((rng.uniform(0.8, 1.0, (3000, 6)), rng.uniform(0.0, 0.2, (3000, 6))), axis=2)
+    sites = [Records(series=s.astype(np.float32)) for s in series.reshape(300, 10, 6, 2)]
+    asked = study(
+        sites=300,
+        study={"rounds": 60},
+        privacy={"epsilon_per_update": 8.0},
+        cohort={"size": 30},
+        recipe={"patience": 10},
+    )
+    release = run(asked, sites, seed=0, rows=10)
+    drawn = release.sample(100, seed=0).series
+    assert drawn.shape == (100, 6, 2)
+    assert drawn[..., 0].mean() > 0.65 > 0.35 > drawn[..., 1].mean()
+    assert release.claims[0].epsilon == pytest.approx(8.0 * 6)
+
+
+def test_constant_channels_are_nothing_special() -> None:
+    flat = [Records(series=np.full((4, 6, 2), 0.5, np.float32)) for _ in range(30)]
+    release = run(study(), flat, seed=0, rows=0)
+    assert all(torch.isfinite(v).all() for v in release.model.arrays.values())
+
+
+@pytest.mark.parametrize(
+    "own",
+    [{"bit": 0.0}, {"bit": 1.0}, {"fall": 1.0}, {"fall": 0.0}, {"patience": 0}, {"hidden": 0}],
+)
+def test_options_that_mean_nothing_are_refused(own: dict) -> None:
+    with pytest.raises(StudyError):
+        recipe(recipe=own)
+
+
+def test_tables_are_for_other_recipes() -> None:
+    table = Schema("table", "t", 100, CHANNELS)
+    with pytest.raises(StudyError, match="series"):
+        build(study(table))

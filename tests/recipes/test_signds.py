@@ -1,0 +1,140 @@
+"""SignDS-FL: what a site sends, what the server makes of it, what is learnt and refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from understudy.data.schema import Column, Schema
+from understudy.data.table import from_frame
+from understudy.errors import PrivacyError, StudyError
+from understudy.nets import layers
+from understudy.privacy.select import Selection
+from understudy.recipes import build
+from understudy.recipes.dp_fed_wae import DpFedWAE
+from understudy.recipes.signds import SignDS
+from understudy.release.classifier import Classifier
+from understudy.rng import Streams
+from understudy.run import run
+from understudy.study import Study
+
+COLUMNS = tuple(Column(f"v{i}", "numeric", 0.0, 1.0) for i in range(6))
+TABLE = Schema("table", "t", 4000, (*COLUMNS, Column("y", "boolean")), label="y")
+IMAGE = Schema("image", "i", 100, classes=tuple("0123456789"), shape=(28, 28))
+
+
+def study(schema: Schema = TABLE, sites: int = 60, **tables: Any) -> Study:
+    data = {
+        "study": {"name": "t", "recipe": "signds", "rounds": 12, **tables.pop("study", {})},
+        "privacy": {"epsilon_per_update": 4.0},
+        "cohort": {"size": 20},
+        "simulation": {"data": "-", "sites": sites},
+        **tables,
+    }
+    return Study.parse(data, schema=schema)
+
+
+def rows(n: int, seed: int):
+    rng = np.random.default_rng(seed)
+    x = rng.random((n, 6))
+    frame = pd.DataFrame(x, columns=[c.name for c in COLUMNS])
+    return from_frame(frame.assign(y=x[:, 0] + x[:, 1] > x[:, 2] + x[:, 3]), TABLE)
+
+
+@pytest.mark.parametrize(("model", "size"), [("logistic", 7850), ("nn", 76_330), ("lenet", 44_426)])
+def test_the_nets_have_the_sizes_of_table_3_2(model: str, size: int) -> None:
+    own = {"model": model, "hidden": 96}
+    recipe = build(study(IMAGE, recipe=own))
+    assert isinstance(recipe, SignDS) and layers.size(recipe.spec.net) == size
+    rule = recipe.plan.parts[0].rule
+    assert isinstance(rule, Selection) and (rule.size, rule.top) == (size, round(0.1 * size))
+    assert recipe.plan.parts[0].bytes == 8
+
+
+def test_a_generator_is_dp_fed_wae_under_these_options() -> None:
+    recipe = build(study(recipe={"model": "wae", "hidden": 5, "latent": 3, "top": 0.2}))
+    assert isinstance(recipe, DpFedWAE)
+    assert (recipe.options.widths, recipe.options.latent, recipe.options.top) == ((5,), 3, 0.2)
+
+
+def test_votes_move_the_model_by_the_rate() -> None:
+    own = {"global_rate": 0.5, "decay": "none", "average": 0.0}
+    recipe = build(study(recipe=own))
+    state = recipe.init(rng=Streams.from_seed(0))
+    votes = torch.zeros(recipe.plan.parts[0].shape)
+    votes[3], votes[5] = 0.25, -1.0
+    moved = recipe.step(state, {"update": votes}, rng=Streams.from_seed(0))["model"]
+    change = (moved - state["model"])[0]
+    assert change[[3, 5]].tolist() == pytest.approx([0.125, -0.5])
+    assert int((change != 0).sum()) == 2
+
+
+def test_a_classifier_learns_from_choices_alone() -> None:
+    """A rule that a line can tell apart, 20 of 400 sites a round, one answer per site."""
+    asked = study(
+        sites=400,
+        study={"rounds": 20},
+        privacy={"epsilon": 4.0},
+        recipe={"global_rate": 1.0, "outputs": 1},
+    )
+    release = run(asked, [rows(10, seed=i) for i in range(400)], seed=0, rows=0)
+    assert isinstance(release.model, Classifier)
+    held = rows(500, seed=999)
+    guess = release.predict(held)["predicted"].astype(str).str.lower().to_numpy()
+    truth = held.frame["y"].astype(str).str.lower().to_numpy()
+    assert (guess == truth).mean() > 0.75
+    assert release.claims[0].epsilon == pytest.approx(4.0)
+    assert "1 update(s) of ε = 4 each" in release.claims[0].words
+
+
+def test_epsilon_of_a_life_is_shared_by_its_updates() -> None:
+    plan = build(study(study={"rounds": 12}, privacy={"epsilon": 8.0})).plan
+    assert plan.participations == 4 and plan.update_epsilon == pytest.approx(2.0)
+
+
+def test_without_privacy_updates_are_averaged_as_they_are() -> None:
+    recipe = build(study(privacy={"trust": "none"}))
+    state = recipe.init(rng=Streams.from_seed(0))
+    mean = torch.randn(recipe.plan.parts[0].shape)
+    moved = recipe.step(state, {"update": mean}, rng=Streams.from_seed(0))["model"]
+    assert torch.allclose(moved, state["model"] + mean)
+
+
+REFUSED = {
+    "a top set of everything": (dict(recipe={"top": 1.0}), StudyError),
+    "a top set beyond the subset": (dict(recipe={"top": 0.3, "subset": 0.2}), StudyError),
+    "more outputs than the top set": (dict(recipe={"top": 0.1, "outputs": 9}), PrivacyError),
+    "more outputs than coordinates": (dict(recipe={"outputs": 10_000}), PrivacyError),
+    "negative outputs": (dict(recipe={"outputs": -1}), StudyError),
+    "no epsilon": (dict(privacy={}), StudyError),
+    "an epsilon of 0": (dict(privacy={"epsilon_per_update": 0.0}), StudyError),
+    "noise": (dict(privacy={"noise": 1.0}), StudyError),
+    "a clip": (dict(privacy={"epsilon": 1.0, "clip": 1.0}), StudyError),
+    "two prices": (dict(privacy={"epsilon": 1.0, "epsilon_per_update": 1.0}), StudyError),
+    "central trust": (dict(privacy={"epsilon": 1.0, "trust": "central"}), PrivacyError),
+    "records": (dict(privacy={"epsilon": 1.0, "unit": "record"}), PrivacyError),
+    "more calls than joins": (dict(cohort={"size": 20, "joins": 3}), StudyError),
+    "a cohort beyond the sites": (dict(cohort={"size": 61}), PrivacyError),
+    "a rate that is not finite": (dict(recipe={"global_rate": float("inf")}), StudyError),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_is_refused_before_anything_is_spent(case: str) -> None:
+    tables, error = REFUSED[case]
+    with pytest.raises(error):
+        build(study(**tables))
+
+
+def test_a_classifier_needs_classes() -> None:
+    single = Schema("table", "t", 100, COLUMNS)
+    with pytest.raises(StudyError, match="two classes"):
+        build(study(single))
+
+
+def test_joins_that_cover_the_calls_are_accepted() -> None:
+    assert build(study(cohort={"size": 20, "joins": 4})).plan.participations == 4
