@@ -143,7 +143,7 @@ def test_report_shows_both_for_images_only(
     page = scores.report.read_text()
     assert FID in page and CNN_DISTANCE in page and "never with an FID" in page
     fidelity = json.loads(scores.path.read_text())["fidelity"]
-    assert fidelity["mark"].startswith("internal") and len(fidelity["remarks"]) == 2
+    assert fidelity["mark"].startswith("internal") and len(fidelity["remarks"]) == 3
     assert {FID, CNN_DISTANCE} < {score["name"] for score in fidelity["overall"]}
     table = evaluate(table_release, table_records, tmp_path / "table").report.read_text()
     assert "Fréchet" not in table and "FID" not in table

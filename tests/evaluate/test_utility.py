@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from understudy.data.schema import Column, Schema
-from understudy.evaluate.students import students, table_students, thesis_students
+from understudy.evaluate.students import accuracies, students, table_students, thesis_students
 from understudy.evaluate.utility import Rows, Utility, measure_utility
 from understudy.rng import Streams
 
@@ -144,3 +144,14 @@ def test_table_students_are_the_two_of_the_thesis() -> None:
     )
     assert [s.student for s in found.students] == ["two-layer network", "random forest"]
     assert all(s["accuracy"].synthetic.value > 0.85 for s in found.students)
+
+
+def test_accuracies_are_those_of_the_scores() -> None:
+    learners, real = table_students(), rows(100, 1)
+    found = accuracies(learners, SCHEMA, rows(60, 0), real, rng=Streams.from_seed(0))
+    scores = measure_utility(
+        SCHEMA, rows(60, 0), real, real, rng=Streams.from_seed(0), learners=learners
+    )
+    assert found == {s.student: s["accuracy"].synthetic.value for s in scores.students}
+    nobody = accuracies(learners, SCHEMA, rows(0, 0), real, rng=Streams.from_seed(0))
+    assert set(nobody.values()) == {0.0}

@@ -29,7 +29,7 @@ from understudy.data.schema import Schema
 from understudy.errors import DataError
 from understudy.evaluate.rows import Rows
 from understudy.evaluate.score import Compared, Score, interval, weights
-from understudy.evaluate.students import Tick
+from understudy.evaluate.students import Tick, silent
 from understudy.evaluate.utility import Progress, StudentScores, ticker
 from understudy.nets.classifier import Dense, Student, init, logits, one_thread
 from understudy.rng import Streams
@@ -102,7 +102,7 @@ def next_step_mae(
     """
     _check(train, test)
     learn = forecasters(training)["LSTM"]
-    return float(learn(train, test, rng, progress or _silent).mean())
+    return float(learn(train, test, rng, progress or silent).mean())
 
 
 def forecasters(training: Forecasting | None = None) -> Mapping[str, Forecaster]:
@@ -143,10 +143,6 @@ def measure_forecasts(
     repeated = np.abs(np.diff(held, axis=1)).mean((1, 2))
     notes = () if len(train) else ("No real rows are left to train on: no figures beside.",)
     return Forecasts(tuple(models), _score(repeated, rng.numpy("bootstrap")), notes)
-
-
-def _silent(done: int, total: int) -> None:
-    """Tell nobody."""
 
 
 def _check(train: np.ndarray, test: np.ndarray) -> None:

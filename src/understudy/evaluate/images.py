@@ -34,14 +34,6 @@ def score_images(
     `students.ITERATIONS` steps of lbfgs, converged or not.
     """
     rows = Rows(np.ascontiguousarray(x, np.float32), np.asarray(y, np.int64))
-    tests = np.ascontiguousarray(test_x, np.float32)
+    tests = Rows(np.ascontiguousarray(test_x, np.float32), np.asarray(test_y, np.int64))
     how = training or replace(students.IMAGE_TRAINING, steps=STEPS)
-    found: dict[str, float] = {}
-    for i, (name, learn) in enumerate(students.image_students(how).items()):
-        guess = students.answer(learn, schema, rows, tests, rng.child("student", i), _silent)
-        found[name] = 0.0 if guess is None else float((guess.argmax(1) == test_y).mean())
-    return found
-
-
-def _silent(done: int, total: int) -> None:
-    """Tell nobody."""
+    return students.accuracies(students.image_students(how), schema, rows, tests, rng=rng)
