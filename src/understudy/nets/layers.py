@@ -17,13 +17,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from understudy.nets import patches
+from understudy.nets.chain import dense_chain
 
 __all__ = [
     "Conv",
@@ -77,54 +78,6 @@ class Layer(Protocol):
 Net = tuple[Layer, ...]
 
 
-class _Chain(torch.autograd.Function):
-    """Dense layers in a row, one node of the graph, gradients in the optimiser's own buffers.
-
-    With many small clients a step is megabytes of weight gradients and little arithmetic:
-    page faults of fresh tensors and graph nodes would cost more than the products. So a
-    parameter with a ``scratch`` buffer (the training loop sets it) gets its gradient written
-    there and reports none of its own.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        anchor: Tensor,  # any of the leaves: it tells the graph that there is something to learn
-        activations: tuple[str, ...],
-        leaves: tuple[tuple[Tensor, Tensor], ...],
-    ) -> Tensor:
-        kept = [x]
-        for activation, (weight, bias) in zip(activations, leaves, strict=True):
-            x = torch.baddbmm(bias.unsqueeze(1), x, weight)
-            kept.append(x.relu_() if activation == "relu" else x)
-        ctx.save_for_backward(*kept)
-        ctx.activations, ctx.leaves = activations, leaves
-        return x
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
-        kept = ctx.saved_tensors
-        for i in reversed(range(len(ctx.leaves))):
-            weight, bias = ctx.leaves[i]
-            if ctx.activations[i] == "relu":
-                grad = torch.ops.aten.threshold_backward(grad, kept[i + 1], 0)
-            _write_gradient(weight, bias, kept[i], grad)
-            if i or ctx.needs_input_grad[0]:
-                grad = torch.bmm(grad, weight.transpose(1, 2))
-        return (grad if ctx.needs_input_grad[0] else None), None, None, None
-
-
-def _write_gradient(weight: Any, bias: Any, x: Tensor, grad: Tensor) -> None:
-    if weight.scratch_used:  # the layer was applied twice in one step
-        weight.scratch.baddbmm_(x.transpose(1, 2), grad)
-        bias.scratch.add_(grad.sum(1))
-    else:
-        torch.bmm(x.transpose(1, 2), grad, out=weight.scratch)
-        torch.sum(grad, 1, out=bias.scratch)
-    weight.scratch_used = bias.scratch_used = True
-
-
 @dataclass(frozen=True)
 class Dense:
     """A fully connected layer on ``[C, B, inputs]``."""
@@ -163,16 +116,14 @@ class Conv:
     @property
     def by_patches(self) -> bool:
         """Whether all clients run as one product: no padding, few values under the kernel."""
-        plain = self.stride == 1 and self.padding == 0
-        return plain and self.inputs * self.kernel**2 <= PATCH_LIMIT
+        return (self.stride, self.padding) == (1, 0) and self.inputs * self.kernel**2 <= PATCH_LIMIT
 
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """``[C, B, inputs, H, W] → [C, B, outputs, …]``; sides shrink by stride and kernel."""
         weight, bias = params["weight"], params["bias"]
         if self.by_patches:
             return patches.convolve(x, weight, bias)
-        rows = zip(x, weight, bias, strict=True)
-        how = (self.stride, self.padding)
+        rows, how = zip(x, weight, bias, strict=True), (self.stride, self.padding)
         return _join([functional.conv2d(_nhwc(a), w, b, *how) for a, w, b in rows])
 
 
@@ -225,10 +176,7 @@ class GroupNorm:
 
 @dataclass(frozen=True)
 class MaxPool:
-    """The largest of every 2×2 square of a channel; has no parameters.
-
-    Its activation comes after it: the same for one that never falls, at a quarter of the work.
-    """
+    """The largest of every 2×2 square; an activation after it has a quarter of the work."""
 
     activation: str = "linear"
 
@@ -366,7 +314,7 @@ def apply(net: Net, params: Mapping[str, Tensor], x: Tensor, prefix: str = "") -
         chain = _chain(net, params, place, prefix)
         if chain:
             activations = tuple(net[place + k].activation for k in range(len(chain)))  # type: ignore[attr-defined]
-            x, place = _Chain.apply(x, chain[0][0], activations, chain), place + len(chain)
+            x, place = dense_chain(x, activations, chain), place + len(chain)
         else:
             x, place = _one(net[place], params, x, f"{prefix}{place}."), place + 1
     return x
