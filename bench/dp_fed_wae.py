@@ -56,6 +56,7 @@ class Cell:
     name: str = "ours"
     recipe: dict[str, Any] = field(default_factory=dict)
     core: bool = True
+    training: dict[str, Any] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -116,6 +117,7 @@ def study(cell: Cell, folder: Path, rounds: int) -> Study:
         "study": {"name": "a9a", "recipe": "dp_fed_wae", "rounds": rounds},
         "privacy": private,
         "cohort": {"size": SIZE},
+        "training": cell.training,
         "recipe": {"top": cell.top, **cell.recipe},
         "simulation": {"data": "rows.parquet", "sites": SITES},
     }

@@ -32,3 +32,13 @@ def test_series_go_from_table_to_table(
     made = read(tmp_path / "waves" / "synthetic.csv", schema).series
     assert made.shape == (1000, 30, 5)
     assert np.abs(made.mean((0, 2)) - records.series.mean((0, 2))).max() < 0.1
+
+
+def test_phones_learn_a_classifier_that_nobody_could_look_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(EXAMPLES / "phones_without_trust.py"), run_name="__main__")
+    said = capsys.readouterr().out
+    assert "ε = 8 at δ = 0, in its one update" in said and "held-out rows" in said
+    assert (tmp_path / "phones" / "release" / "classifier.safetensors").exists()

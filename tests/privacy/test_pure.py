@@ -81,7 +81,7 @@ def test_events_that_would_cost_too_little_are_refused(event: Event) -> None:
 def test_the_claim_tells_the_life_and_the_update() -> None:
     (claim,) = claims(plan(), "os")
     assert (claim.epsilon, claim.delta, claim.relation) == (pytest.approx(3.0), 0.0, "replace one")
-    assert "3 update(s) of ε = 1 each" in claim.words and "the server" in claim.adversary
+    assert "3 updates of ε = 1 each" in claim.words and "the server" in claim.adversary
     assert "public schedule calls 4 site(s)" in claim.sampling
     assert not any("Gaussian" in caveat for caveat in claim.caveats)
 

@@ -88,7 +88,7 @@ def test_a_classifier_learns_from_choices_alone() -> None:
     truth = held.frame["y"].astype(str).str.lower().to_numpy()
     assert (guess == truth).mean() > 0.75
     assert release.claims[0].epsilon == pytest.approx(4.0)
-    assert "1 update(s) of ε = 4 each" in release.claims[0].words
+    assert "in its one update" in release.claims[0].words
 
 
 def test_epsilon_of_a_life_is_shared_by_its_updates() -> None:

@@ -86,7 +86,8 @@ class Claim:
             return ""
         updates = max(event.count for event in self.events)
         each = round_up((self.epsilon or 0) / updates)
-        return f", over a lifetime of {updates} update(s) of ε = {each} each"
+        many = f", over a lifetime of {updates} updates of ε = {each} each"
+        return ", in its one update" if updates == 1 else many
 
     @property
     def _secret(self) -> str:
