@@ -96,6 +96,8 @@ CASES = (
         rates={
             "SignDS h=1": 15.0, "SignDS h=1 at 4": 40.0, "SignDS h=3": 15.0, "SignDS h=5": 10.0,
             "DM": 0.003, "PM": 0.005, "HM": 0.005, "FedSel .1": 10.0, "FedSel .5": 10.0,
+            "DM at 1": 0.002, "PM at 1": 0.002, "HM at 1": 0.002, "FedSel .1 at 1": 2.5,
+            "FedSel .5 at 1": 2.5,
         },
         plain={"optimiser": "sgd", "epochs": 1, "rate": 3.0},
         clip=0.05,
@@ -106,8 +108,8 @@ CASES = (
         core={4.0: ALL},
         full={0.5: ALL, 1.0: ALL, 2.0: ALL, 8.0: ALL},
         rates={
-            "SignDS h=1": 2.0, "SignDS h=3": 1.0, "SignDS h=5": 1.0,
-            "DM": 0.02, "PM": 0.02, "HM": 0.02, "FedSel .1": 2.0, "FedSel .5": 2.0,
+            "SignDS h=1": 4.0, "SignDS h=3": 2.0, "SignDS h=5": 2.0,
+            "DM": 0.02, "PM": 0.06, "HM": 0.06, "FedSel .1": 6.0, "FedSel .5": 6.0,
         },
         plain={"optimiser": "sgd", "epochs": 1, "rate": 1.0},
         clip=0.1,
