@@ -72,6 +72,7 @@ def steps(rows: Rows, number: int, batch: int, *, rng: np.random.Generator) -> B
 def epochs(rows: Rows, number: int, batch: int, *, rng: np.random.Generator) -> Batches:
     """``number`` passes over every member's rows, reshuffled each time."""
     most = int(rows.counts.max(initial=0))
+    batch = min(batch, max(most, 1))  # padding weighs nothing, but it is computed
     per_epoch = -(-most // batch)
     padded = per_epoch * batch
     order = _shuffled(rows.counts, number, padded, rng)
