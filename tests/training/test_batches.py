@@ -99,7 +99,7 @@ def test_take_cuts_the_plan_to_the_steps_its_members_need():
 
 def test_epochs_of_few_rows_are_not_padded_to_the_batch() -> None:
     """Two rows in batches of 32 were once computed as 32: sixteen times the work."""
-    rows = Rows(None, np.array([0, 2]), np.array([2, 1]))
-    made = epochs(rows, 3, 32, rng=np.random.default_rng(0))
+    rows = rows_of(2, 1)
+    made = batches.epochs(rows, 3, 32, rng=np.random.default_rng(0))
     assert made.index.shape == (3, 2, 2)
     assert made.weight[0].tolist() == [[0.5, 0.5], [1.0, 0.0]]
