@@ -55,7 +55,14 @@ SMALL: dict[str, dict[str, Any]] = {
     "central": {**_NETS, "steps": 3},
     "signds": {"model": "nn", "hidden": 4, "outputs": 2},
     "dp_fed_wae": {"widths": [4], "latent": 2, "bins": 2, "outputs": 2},
-    "fedstdg": {"hidden": 3, "latent": 2, "patience": 1, "subset": 0.5, "top": 0.2},
+    "fedstdg": {
+        "hidden": 3,
+        "latent": 2,
+        "patience": 1,
+        "subset": 0.5,
+        "top": 0.2,
+        "pretrain_steps": 3,
+    },
 }
 FAST = {"rate": 0.3}  # a learning rate at which updates are long enough to be clipped
 

@@ -21,7 +21,7 @@ from understudy.study import Study
 
 CHANNELS = tuple(Column(name, "numeric", 0.0, 1.0) for name in ("a", "b"))
 SERIES = Schema("series", "waves", 1000, CHANNELS, shape=(6, 2))
-OWN = {"hidden": 4, "latent": 3}
+OWN = {"hidden": 4, "latent": 3, "pretrain_steps": 20}
 
 
 def study(schema: Schema = SERIES, sites: int = 30, **tables: Any) -> Study:
@@ -79,7 +79,7 @@ def test_more_epsilon_buys_more_coordinates() -> None:
 
 
 def test_pooled_bits_lower_the_rate_once_per_window() -> None:
-    made = recipe(recipe={"patience": 3, "global_rate": 8.0, "adaptive": "pooled"})
+    made = recipe(recipe={"patience": 3, "fall": 0.5, "global_rate": 8.0})
     truth = made.plan.parts[1].rule.truth
     assert after(made, [truth] * 7) == [8, 8, 4, 4, 4, 2, 2]
     mixed = [1.0, 0.5, truth]  # the window's debiased mean decides, not each round
@@ -88,7 +88,7 @@ def test_pooled_bits_lower_the_rate_once_per_window() -> None:
 
 
 def test_the_published_rule_wants_a_majority_in_a_row() -> None:
-    made = recipe(recipe={"patience": 3, "global_rate": 8.0, "adaptive": "paper"})
+    made = recipe(recipe={"patience": 3, "fall": 0.5, "global_rate": 8.0, "adaptive": "paper"})
     assert after(made, [0.6, 0.6, 0.4, 0.6, 0.6, 0.6, 0.6]) == [8, 8, 8, 8, 8, 4, 4]
 
 
@@ -117,6 +117,51 @@ def test_series_are_learnt_from_choices() -> None:
     assert release.claims[0].epsilon == pytest.approx(8.0 * 6)
 
 
+def test_the_net_starts_from_smooth_series_anywhere_between_the_bounds() -> None:
+    own = {"pretrain_steps": 1500, "hidden": 12}
+    made, fresh = (recipe(recipe=own | {"pretrain": p}) for p in ("uniform", "none"))
+    spreads, steps = zip(*(start_of(m) for m in (made, fresh)), strict=True)
+    assert spreads[0] > 0.2 > 0.1 > spreads[1], "far apart, where a fresh net's are all alike"
+    assert steps[0] < spreads[0] / 3, "and each changes little from step to step"
+
+
+def start_of(made: FedSTDG) -> tuple[float, float]:
+    """Spread of the series that a net draws before any round, and their mean step."""
+    rng = Streams.from_seed(0)
+    drawn = made.finish(made.init(rng=rng), rng=rng).sample(np.zeros(500, np.int64), rng=rng)
+    series = drawn.reshape(500, 6, 2)
+    return float(series.std(0).mean()), float(series.diff(dim=1).abs().mean())
+
+
+def test_votes_move_the_model_less_the_more_of_them_are_chance() -> None:
+    moved = [float(one_vote(recipe(privacy={"epsilon_per_update": e}))) for e in (0.5, 8.0)]
+    assert 0 < moved[0] < moved[1] / 2
+
+
+def one_vote(made: FedSTDG) -> torch.Tensor:
+    """How far a coordinate goes that all sites voted for."""
+    state = made.init(rng=Streams.from_seed(0))
+    total = {"update": torch.zeros(made.plan.parts[0].shape), "small": torch.tensor(0.5)}
+    total["update"][0] = 1.0
+    after = made.step(state, total, rng=Streams.from_seed(0))
+    return (after["model"] - state["model"])[0, 0]
+
+
+def test_one_sgd_step_is_the_local_training_of_choices_alone() -> None:
+    private, plain = recipe(), recipe(privacy={"trust": "none"})
+    assert (private._training.epochs, private._training.optimiser) == (1, "sgd")
+    assert (plain._training.epochs, plain._training.optimiser) == (None, None)
+    asked = recipe(training={"epochs": 4, "optimiser": "adam"})
+    assert (asked._training.epochs, asked._training.optimiser) == (4, "adam")
+
+
+def test_units_follow_the_channels() -> None:
+    assert recipe(recipe={"hidden": 0}).spec.widths == (12,)
+    many = tuple(Column(f"c{i}", "numeric", 0.0, 1.0) for i in range(15))
+    wide = Schema("series", "wide", 1000, many, shape=(6, 15))
+    assert recipe(schema=wide, recipe={"hidden": 0}).spec.widths == (15,)
+
+
 def test_constant_channels_are_nothing_special() -> None:
     flat = [Records(series=np.full((4, 6, 2), 0.5, np.float32)) for _ in range(30)]
     release = run(study(), flat, seed=0, rows=0)
@@ -125,7 +170,7 @@ def test_constant_channels_are_nothing_special() -> None:
 
 @pytest.mark.parametrize(
     "own",
-    [{"bit": 0.0}, {"bit": 1.0}, {"fall": 1.0}, {"fall": 0.0}, {"patience": 0}, {"hidden": 0}],
+    [{"bit": 0.0}, {"bit": 1.0}, {"fall": 1.0}, {"fall": 0.0}, {"patience": 0}, {"hidden": -1}],
 )
 def test_options_that_mean_nothing_are_refused(own: dict) -> None:
     with pytest.raises(StudyError):

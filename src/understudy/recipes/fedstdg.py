@@ -12,6 +12,7 @@ debiased bits of 50 rounds are pooled; ``adaptive = "paper"`` is the rule as pub
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,19 +26,32 @@ from understudy.data.shards import Shards
 from understudy.errors import StudyError
 from understudy.federation.recipe import RecipeInfo, State, Task, make_pure_plan
 from understudy.federation.slots import Private
-from understudy.nets.autoencoder import DECODER, Autoencoder
+from understudy.nets import layers
+from understudy.nets.autoencoder import (
+    DECODER,
+    Autoencoder,
+    decode,
+    encode,
+    init,
+    reconstruction,
+)
 from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.privacy.respond import Response, debiased, is_small
+from understudy.privacy.select import Selection
 from understudy.recipes import selection, vae, wae
 from understudy.recipes.wae import Rows, WAEOptions
 from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Study, Training, options, setting
+from understudy.training.loop import Batch, train
+from understudy.training.optim import Adam
 from understudy.training.server import ServerOptimiser
 
 __all__ = ["FedSTDG", "FedSTDGOptions"]
 
 _UNIFORM_ROWS = 5_000
+_FACTOR_WEIGHT = 0.1  # of finding the factors, beside making the series
+_WIDE = 2.0  # how far the mixed levels of uniform series spread, in logits
 
 
 @dataclass(frozen=True)
@@ -47,20 +61,26 @@ class FedSTDGOptions(WAEOptions):
     top: float = setting(0.05, "share of all coordinates that make up the top set")
     outputs: int = setting(0, "coordinates that a site sends; 0: as many as keep `share`")
     subset: float = setting(0.1, "ϱ: share of coordinates a site draws to choose among")
-    global_rate: float = setting(5.0, "γ: how far the server goes where all votes agree")
-    hidden: int = setting(32, "units of the LSTM layers")
+    global_rate: float = setting(8.0, "γ: how far the server goes where all votes agree and tell")
+    penalty: float = setting(0.1, "λ: weight of the MMD between latents and prior")
+    pretrain: Literal["none", "uniform", "public"] = setting(
+        "uniform",
+        "start from no rows, from smooth series anywhere between the bounds, or from public rows",
+    )
+    pretrain_steps: int = setting(1000, "training steps on auxiliary rows")
+    hidden: int = setting(0, "units of the LSTM layers; 0: one per channel, but at least 12")
     adaptive: Literal["pooled", "paper", "none"] = setting(
         "pooled", "how the randomised bits lower γ: pooled and debiased, as published, or not"
     )
     bit: float = setting(0.1, "share of ε that the bit costs")
-    fall: float = setting(0.5, "r: factor by which γ falls")
-    patience: int = setting(50, "rounds of bits that a fall of γ takes")
+    fall: float = setting(0.7, "r: factor by which γ falls")
+    patience: int = setting(20, "rounds of bits that a fall of γ takes")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (0 < self.bit < 1 and 0 < self.fall < 1 and self.patience >= 1 <= self.hidden):
+        if not (0 < self.bit < 1 and 0 < self.fall < 1 and self.patience >= 1 and self.hidden >= 0):
             raise StudyError(
-                "recipe.bit and fall between 0 and 1, patience and hidden of at least 1",
+                "recipe.bit and fall between 0 and 1, patience of at least 1, hidden of 0 or more",
                 f"{self.bit}, {self.fall}, {self.patience}, {self.hidden}",
                 "correct it",
             )
@@ -85,7 +105,7 @@ class FedSTDG:
         supports=frozenset({("site", "local")}),
         default=("site", "local"),
         options=FedSTDGOptions,
-        rounds=1000,
+        rounds=100,
         corrections="The thesis's ε is per update; the claim adds up all updates of a site. Bits "
         "are debiased and pooled by default, since the published rule hardly fires at small ε.",
     )
@@ -116,15 +136,16 @@ class FedSTDG:
 
     def init(self, *, rng: Streams) -> State:
         """A fresh autoencoder, pre-trained where auxiliary rows are asked for."""
-        model = wae.pretrained(
-            self.spec,
-            self.options,
-            lambda: self._uniform(rng),
-            lambda: wae.public_rows(self.base, self.options, self.schema),
-            rng=rng.child("auxiliary"),
-        )
+        start = rng.child("auxiliary")
+        if self.options.pretrain == "uniform":
+            model = _smooth(self.spec, self.options.pretrain_steps, rng=start)
+        else:
+            model = wae.pretrained(self.spec, self.options, _none, self._public, rng=start)
         rate = torch.tensor([self.options.global_rate])
         return {**self.server.start(model), "rate": rate, "bits": torch.zeros(2)}
+
+    def _public(self) -> Rows:
+        return wae.public_rows(self.base, self.options, self.schema)
 
     def memory(self) -> State:
         """Sites keep nothing."""
@@ -139,18 +160,39 @@ class FedSTDG:
     ) -> tuple[dict[str, Tensor], State]:
         """Train on the site's series; the engine chooses coordinates and answers by the bit."""
         model, rows = task.arrays["model"], selection.compact(data)
-        change = wae.local_update(self.spec, self.options, self.training, model, rows, rng=rng)
+        change = wae.local_update(self.spec, self.options, self._training, model, rows, rng=rng)
         if not self.adapts:
             return {"update": change}, {}
         return {"update": change, "small": is_small(change, float(task.values["level"]))}, {}
 
+    @property
+    def _training(self) -> Training:
+        """One SGD step unless the study says otherwise: of an update only its order is sent.
+
+        Without privacy the update itself is sent, and the WAE recipes' own choice serves it.
+        """
+        if self.plan.trust == "none":
+            return self.training
+        given = self.training
+        return replace(given, epochs=given.epochs or 1, optimiser=given.optimiser or "sgd")
+
     def step(self, state: State, total: State, *, rng: Streams) -> State:
         """Lower γ if the bits ask for it, then θ ← θ + γ·mean vote."""
+        votes = self._telling * total["update"][None]
         if not self.adapts:
-            return {**state, **self.server.step(state, total["update"][None])}
+            return {**state, **self.server.step(state, votes)}
         rate, bits = self._adapted(state, total["small"])
-        moved = self.server.step(state, rate * total["update"][None])
+        moved = self.server.step(state, rate * votes)
         return {**state, **moved, "rate": rate, "bits": bits}
+
+    @property
+    def _telling(self) -> float:
+        """The share of a vote that is not chance: the noisier the votes, the shorter the way."""
+        rule = self.plan.part("update").rule
+        if not isinstance(rule, Selection):
+            return 1.0
+        chance = rule.top / rule.pool
+        return (rule.law.share - chance) / (1 - chance)
 
     def _adapted(self, state: State, mean: Tensor) -> tuple[Tensor, Tensor]:
         """γ and what is remembered of the bits: rounds counted, and their sum."""
@@ -174,16 +216,6 @@ class FedSTDG:
         config = {"net": self.spec.to_config(), "width": self.schema.width, "sharpness": 1.0}
         return Generator("decoder", {"decoder": decoder}, config, vae.balance(self.schema))
 
-    def _uniform(self, rng: Streams) -> Rows:
-        """Series anyone can draw who knows the bounds: channels that start anywhere and drift."""
-        steps, channels = self.schema.shape
-        source = rng.torch("uniform")
-        start = torch.rand(_UNIFORM_ROWS, 1, channels, generator=source)
-        end = torch.rand(_UNIFORM_ROWS, 1, channels, generator=source)
-        along = torch.linspace(0, 1, steps)[None, :, None]
-        x = (start + along * (end - start)).flatten(1)
-        return x, torch.randint(self.schema.n_classes, (_UNIFORM_ROWS,), generator=source)
-
 
 def _plan(study: Study, own: FedSTDGOptions, size: int, notes: tuple[str, ...]) -> PrivacyPlan:
     if own.adaptive == "none" or study.privacy.trust == "none":
@@ -206,9 +238,45 @@ def _spec(schema: Schema, own: FedSTDGOptions) -> Autoencoder:
         features=schema.width,
         latent=own.latent,
         labels=schema.n_classes if schema.n_classes > 1 else 0,
-        widths=(own.hidden,),
+        widths=(own.hidden or max(12, schema.shape[1]),),
         net="recurrent",
         shape=schema.shape,
         variational=False,
         loss="mse",
     )
+
+
+def _smooth(spec: Autoencoder, steps: int, *, rng: Streams) -> Tensor:
+    """A model ``[1, P]`` that knows series anyone can draw who knows the bounds, and no other.
+
+    They are smooth and go anywhere between the bounds: channels mix as many normal factors as
+    there are latents, wide enough that they do not simply follow each other. The factors are
+    known, so the decoder learns to make series from them and the encoder to find them again.
+    """
+    x, z = _series(spec, rng.torch("uniform"))
+    y = torch.randint(max(spec.labels, 1), (len(x),), generator=rng.torch("labels"))
+
+    def loss(params: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        series, factors = batch.x.split((spec.features, spec.latent), dim=-1)
+        made = reconstruction(spec, decode(spec, params, factors, batch.y), series) / spec.features
+        found = (encode(spec, params, series, batch.y)[0] - factors).square().mean(-1)
+        return (batch.weight * (made + _FACTOR_WEIGHT * found)).sum(1)
+
+    params = layers.stack(init(spec, rng=rng.torch("net")), 1)
+    plan = vae.steps_on(y, steps, rng=rng)
+    params, _ = train(params, loss, torch.cat((x, z), 1), y, plan, Adam(3e-3), rng=rng)
+    return vae.pack(spec, params)
+
+
+def _series(spec: Autoencoder, source: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Series ``[n, steps·channels]`` and the factors ``[n, latent]`` that they are made of."""
+    steps, channels = spec.shape
+    factors = torch.randn(_UNIFORM_ROWS, spec.latent, generator=source)
+    level, drift = torch.randn(2, spec.latent, channels, generator=source) / spec.latent**0.5
+    along = torch.linspace(-0.5, 0.5, steps)[None, :, None]
+    mixed = _WIDE * (factors @ level)[:, None] + along * (factors @ drift)[:, None]
+    return torch.sigmoid(mixed).flatten(1), factors
+
+
+def _none() -> Rows:
+    raise AssertionError("uniform series have a start of their own")
