@@ -3,11 +3,16 @@
 The model is a recurrent Wasserstein autoencoder. A site sends a sign and as many coordinates as
 keep the wanted share of the top set, chosen within a random subset (SubMDS), and one randomised
 bit that says whether its update was small against the global rate (MagRR); when the bits say so,
-the server halves the rate. Both are pure: one update costs ε = ε_coordinates + ε_bit.
+the server lowers the rate. Both are pure: one update costs ε = ε_coordinates + ε_bit.
 
 Corrections to the thesis: its ε is per update, the claim adds up all updates of a site. The rule
 "a majority of bits for 50 rounds in a row" almost never fires at small ε, so by default the
-debiased bits of 50 rounds are pooled; ``adaptive = "paper"`` is the rule as published.
+debiased bits of some rounds are pooled; ``adaptive = "paper"`` is the rule as published.
+
+Additions, none of which costs privacy: the net is no larger than the channels need, since votes
+are spread over its parameters; it starts from smooth series that anyone can draw who knows the
+bounds; local training is one SGD step, since of an update only its order is sent; and the server
+weighs votes by how much of them is not chance.
 """
 
 from __future__ import annotations
@@ -279,4 +284,5 @@ def _series(spec: Autoencoder, source: torch.Generator) -> tuple[Tensor, Tensor]
 
 
 def _none() -> Rows:
+    """Stands where other WAE recipes draw uniform rows; `_smooth` takes that way here."""
     raise AssertionError("uniform series have a start of their own")
