@@ -157,9 +157,8 @@ class Cell:
     def name(self) -> str:
         """For files and tables."""
         told = "" if self.epsilon is None else f" ε={self.epsilon:g}"
-        return " ".join(
-            (self.part, self.data, self.method + told, *self.recipe, self.attack)
-        ).strip()
+        own = (f"{key}={value}" for key, value in self.recipe.items())
+        return " ".join((self.part, self.data, self.method + told, *own, self.attack)).strip()
 
     @property
     def thesis(self) -> float | None:
