@@ -66,6 +66,7 @@ class Case:
     clip: float  # public: updates are divided by it and cut to [-1, 1] for the rivals
     lifetime: tuple[tuple[int, int, float], ...] = ()  # rounds, h and γ at ε = 8 for a whole life
     seeds: int = 3
+    rounds: int = ROUNDS
 
     @property
     def name(self) -> str:
@@ -84,7 +85,7 @@ RIVALS: dict[str, Perturb] = {
     "FedSel .1": partial(fedsel, share=0.1),
     "FedSel .5": partial(fedsel, share=0.5),
 }
-FEW = ("SignDS h=1", "SignDS h=5", "PM", "FedSel .5")
+FEW = ("SignDS h=1", "SignDS h=5", "FedSel .5", "PM")
 REST = ("SignDS h=3", "DM", "HM", "FedSel .1")
 ALL = ("SignDS h=1", "SignDS h=3", "SignDS h=5", *RIVALS)
 
@@ -139,6 +140,7 @@ CASES = (
         plain={"optimiser": "sgd", "epochs": 1, "rate": 0.3},
         clip=0.01,
         seeds=1,
+        rounds=150,
     ),
 )  # fmt: skip
 
@@ -309,11 +311,11 @@ def cells(case: Case, full: bool) -> list[Cell]:
     grid = [(e, m) for e, methods in case.core.items() for m in methods]
     if full:
         grid += [(e, m) for e, methods in case.full.items() for m in methods]
-    per_update = [Cell(case, m, e, case.rate(m, e)) for e, m in grid]
+    per_update = [Cell(case, m, e, case.rate(m, e), case.rounds) for e, m in grid]
     life = [
         Cell(case, f"SignDS h={h}", 8.0, rate, rounds, True) for rounds, h, rate in case.lifetime
     ]
-    return [Cell(case, PLAIN), *per_update, *life]
+    return [Cell(case, PLAIN, rounds=case.rounds), *per_update, *life]
 
 
 def row(cell: Cell, runs: list[dict[str, Any]], plain: float | None) -> dict[str, Any]:
@@ -397,6 +399,8 @@ def main() -> None:
 def not_run(chosen: list[Case], full: bool) -> list[str]:
     """The cells of the whole grid that this run leaves out, and missing seeds."""
     left = [f"{c.name}: {c.seeds} seed(s) instead of 3" for c in chosen if c.seeds < 3]
+    short = [c for c in chosen if c.rounds < ROUNDS]
+    left += [f"{c.name}: {c.rounds} rounds instead of {ROUNDS}" for c in short]
     for case in CASES:
         grids = (case.core, case.full) if case not in chosen else () if full else (case.full,)
         for grid in grids:
