@@ -134,7 +134,7 @@ CASES = (
         core={8.0: ("SignDS h=5", "SignDS h=1")},
         full={1.0: ALL, 4.0: ALL, 8.0: ("SignDS h=3", *RIVALS)},
         rates={
-            "SignDS h=1": 15.0, "SignDS h=3": 12.0, "SignDS h=5": 10.0,
+            "SignDS h=1": 12.0, "SignDS h=3": 8.0, "SignDS h=5": 6.0,  # guessed, not tuned
             "DM": 0.0003, "PM": 0.0005, "HM": 0.0005, "FedSel .1": 15.0, "FedSel .5": 15.0,
         },
         plain={"optimiser": "sgd", "epochs": 1, "rate": 0.3},
