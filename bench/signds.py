@@ -376,11 +376,49 @@ def tune(case: Case, args: argparse.Namespace) -> None:
             print(f"γ = {tried.rate:<8g} {_line(row(tried, [found], None))}", flush=True)
 
 
+def picture(rows: list[dict[str, Any]], path: Path) -> None:
+    """Accuracy against ε per update, one panel per case that has several ε."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    names = [n for n in dict.fromkeys(r["case"] for r in rows) if len(_epsilons(rows, n)) > 1]
+    figure, axes = pyplot.subplots(1, max(1, len(names)), squeeze=False, figsize=(6, 4))
+    for axis, name in zip(axes[0], names, strict=False):
+        _panel(axis, [r for r in rows if r["case"] == name], name)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+def _epsilons(rows: list[dict[str, Any]], case: str) -> set[float]:
+    found = {row["epsilon_per_update"] for row in rows if row["case"] == case}
+    return found - {None}
+
+
+def _panel(axis: Any, rows: list[dict[str, Any]], name: str) -> None:
+    for method in dict.fromkeys(row["method"] for row in rows if row["method"] != PLAIN):
+        line = sorted(
+            (row["epsilon_per_update"], row["accuracy"]["mean"], row["accuracy"]["sd"] or 0.0)
+            for row in rows
+            if row["method"] == method
+        )
+        axis.errorbar(*zip(*line, strict=True), label=method, marker="o", markersize=3)
+    for row in rows:
+        if row["method"] == PLAIN:
+            axis.axhline(row["accuracy"]["mean"], color="grey", linestyle=":", label=PLAIN)
+    updates = rows[-1]["updates_of_most_exposed_site"]
+    axis.set(title=name, ylabel="accuracy")
+    axis.set_xlabel(f"ε per update (× {updates} updates in the life of a site)")
+    axis.legend(fontsize=7)
+
+
 def main() -> None:
     """Run the grid, or tune it."""
     parser = arguments(__doc__ or "")
     names = [case.name for case in CASES]
     parser.add_argument("--case", nargs="+", choices=names, default=names)
+    parser.add_argument("--picture", type=Path, help="draw accuracy against ε per update here")
     parser.add_argument("--tune", action="store_true", help="try rates on held-out training rows")
     args = parser.parse_args()
     chosen = [case for case in CASES if case.name in args.case]
@@ -394,6 +432,8 @@ def main() -> None:
         tune(case, args) if args.tune else run_case(case, args, report)
         report["minutes"] = round((time.perf_counter() - start) / 60, 1)
         save(report, None if args.tune else args.json)
+    if args.picture and not args.tune:
+        picture(report["per_update"], args.picture)
 
 
 def not_run(chosen: list[Case], full: bool) -> list[str]:
