@@ -362,3 +362,52 @@ def test_a_recipe_that_sends_raw_records_is_stopped(tmp_path: Path) -> None:
     toy = recipe(ToySum)
     with pytest.raises(PrivacyError, match="raw update"):
         trained(Raw(toy.schema, toy.plan), tmp_path)
+
+
+# Cohorts by schedule: many short rounds, so checkpoints are rarer, and void rounds are known.
+
+SCHEDULE = {"size": 3, "joins": 2}
+
+
+def scheduled_rounds(folder: Path, call: int, *, hard: bool) -> list[int]:
+    """Calls of each site, in a run that is cut in its ``call``-th answer and then goes on.
+
+    ``hard``: nothing more is written, as after kill -9.
+    """
+    toy = recipe(trust="local", rounds=8, sites=12, cohort=SCHEDULE)
+    answered: list[int] = []
+    original = Sites.answer
+
+    def answer(self, task, round, clients):
+        answered.extend(clients.tolist())
+        return original(self, task, round, clients)
+
+    with pytest.MonkeyPatch.context() as patch:
+        if hard:
+            patch.setattr(Checkpoint, "save", lambda self, saved: None)
+        patch.setattr(Sites, "answer", answer)
+        with killed_at(Sites, "answer", call, True):
+            trained(toy, folder, checkpoint=Checkpoint(folder))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sites, "answer", answer)
+        trained(toy, folder, checkpoint=Checkpoint(folder))
+    assert [r.round for r in charged(folder)] == list(range(8)), "a charge is missing or doubled"
+    return answered
+
+
+def test_a_cut_in_a_scheduled_round_costs_its_sites_one_update(tmp_path: Path) -> None:
+    answered = scheduled_rounds(tmp_path, 3, hard=False)
+    assert len(answered) == 24, "a later cohort refused: the void round was counted twice"
+    assert max(Counter(answered).values()) == 2
+
+
+def test_a_killed_schedule_calls_nobody_beyond_the_promise(tmp_path: Path) -> None:
+    answered = scheduled_rounds(tmp_path, 3, hard=True)
+    assert len(answered) == 24 and max(Counter(answered).values()) == 2
+
+
+def test_a_finished_schedule_is_kept_whatever_the_clock(tmp_path: Path) -> None:
+    toy = recipe(trust="local", rounds=8, sites=12, cohort=SCHEDULE)
+    trained(toy, tmp_path, checkpoint=Checkpoint(tmp_path))
+    saved = Checkpoint(tmp_path).load()
+    assert saved is not None and saved.round == 8

@@ -119,6 +119,7 @@ def test_promised_charges_settle_a_run_and_no_others() -> None:
     assert [r.mechanism for r in charged[:2]] == ["select", "respond"]
     for change in (
         dict(epsilon=1.0),
+        dict(epsilon=0.5),
         dict(epsilon=0.0),
         dict(mechanism="gaussian"),
         dict(std=1.0),

@@ -47,7 +47,7 @@ def test_an_update_is_small_where_no_coordinate_reaches_the_level() -> None:
     assert is_small(update, 0.5).tolist() == [True, False, False, True]
 
 
-@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf, 37.0])
 def test_an_epsilon_that_promises_nothing_is_refused(epsilon: float) -> None:
     with pytest.raises(PrivacyError):
         Response(epsilon)

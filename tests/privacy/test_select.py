@@ -203,6 +203,8 @@ def test_the_largest_output_that_keeps_its_share() -> None:
         dict(size=10, top=3, output=1, epsilon=math.nan),
         dict(size=10, top=3, output=1, epsilon=math.inf),
         dict(size=10, top=3, output=1, epsilon=-1.0),
+        dict(size=10, top=3, output=1, epsilon=31.0),
+        dict(size=10, top=3, output=1.5),
     ],
 )
 def test_impossible_sizes_are_refused(sizes) -> None:

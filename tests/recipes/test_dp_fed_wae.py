@@ -122,9 +122,7 @@ def test_auxiliary_rows_start_the_nets_elsewhere(tmp_path: Path) -> None:
         recipe = build(study(base=tmp_path, recipe=own))
         starts[pretrain] = recipe.init(rng=Streams.from_seed(0))["model"]
         noted = any("declares public" in note for note in recipe.plan.notes)
-        assert noted == (pretrain == "public"), (
-            "public rows are on the claim"
-        )
+        assert noted == (pretrain == "public"), "public rows are on the claim"
     assert not torch.equal(starts["none"], starts["uniform"])
     assert not torch.equal(starts["uniform"], starts["public"])
 

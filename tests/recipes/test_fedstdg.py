@@ -11,6 +11,7 @@ import torch
 from understudy.data.records import Records
 from understudy.data.schema import Column, Schema
 from understudy.errors import StudyError
+from understudy.privacy.claim import claims
 from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection
 from understudy.recipes import build, vae
@@ -46,7 +47,7 @@ def after(made: FedSTDG, means: list[float]) -> list[float]:
     size = made.plan.parts[0].shape
     rates = []
     for mean in means:
-        total = {"update": torch.zeros(size), "small": torch.tensor(mean)}
+        total = {"update": torch.full(size, 1e-9), "small": torch.tensor(mean)}
         state = made.step(state, total, rng=Streams.from_seed(0))
         rates.append(float(state["rate"]))
     return rates
@@ -181,3 +182,29 @@ def test_tables_are_for_other_recipes() -> None:
     table = Schema("table", "t", 100, CHANNELS)
     with pytest.raises(StudyError, match="series"):
         build(study(table))
+
+
+def test_a_round_without_replies_is_no_answer() -> None:
+    made = recipe(recipe={"patience": 2, "global_rate": 8.0})
+    state = made.init(rng=Streams.from_seed(0))
+    silent = {"update": torch.zeros(made.plan.parts[0].shape), "small": torch.zeros(())}
+    after_silence = made.step(state, silent, rng=Streams.from_seed(0))
+    assert all(torch.equal(after_silence[name], state[name]) for name in state)
+
+
+@pytest.mark.parametrize("rounds", [5, 20, 147])
+def test_a_life_never_costs_more_than_was_asked(rounds: int) -> None:
+    """Rounding alone once made 1.0000000000000002 of it, which a cap of 1 refused."""
+    made = recipe(study={"rounds": rounds}, privacy={"epsilon": 1.0}, cohort={"size": 30})
+    assert claims(made.plan, "os")[0].epsilon <= 1.0
+
+
+@pytest.mark.parametrize("split, told", [("uniform", True), ("blocks", False)])
+def test_windows_dealt_out_one_by_one_are_told(split: str, told: bool) -> None:
+    overlapping = Schema(
+        "series", "w", 100, CHANNELS, shape=(6, 2), layout="recording", time="t", stride=2
+    )
+    simulation = {"data": "-", "sites": 30, "split": split}
+    made = build(study(overlapping, simulation=simulation))
+    caveats = claims(made.plan, "os")[0].caveats
+    assert any("at up to 3 sites" in caveat for caveat in caveats) == told

@@ -119,7 +119,7 @@ def _rounds(plan: PrivacyPlan) -> str:
 
 def _cohort(plan: PrivacyPlan) -> str:
     if plan.size is not None:
-        return f"{plan.size} sites a round by a public schedule, everyone once before anyone again"
+        return f"{plan.size} sites a round by a public schedule, none twice in a pass over all"
     every = "every site, every round"
     return every if plan.rate is None else f"coin flips, rate {plan.rate:g}"
 
@@ -130,10 +130,11 @@ def _mechanism(p: Part) -> str:
         return (
             f"{p.name}: {p.rule.output} of {p.rule.size:,} coordinates{pool}, top set "
             f"{p.rule.top:,}, expected share from it {p.rule.law.share:.2g} (chance alone: "
-            f"{p.rule.top / p.rule.pool:.2g}), ε = {p.rule.epsilon:.3g}"
+            f"{p.rule.top / p.rule.pool:.2g}), ε = {round_up(p.rule.epsilon)}"
         )
     if isinstance(p.rule, Response):
-        return f"{p.name}: one bit, true with chance {p.rule.truth:.3g}, ε = {p.rule.epsilon:.3g}"
+        price = round_up(p.rule.epsilon)
+        return f"{p.name}: one bit, true with chance {p.rule.truth:.3g}, ε = {price}"
     return (
         f"{p.name}: norm ≤ {p.bound:.4g}, z = {p.noise:.4g} ({p.slot} slot)"
         + (f", {p.steps} step(s) per round" if p.slot == "step" else "")

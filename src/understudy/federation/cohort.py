@@ -2,7 +2,7 @@
 
 Amplification may be claimed only for independent coin flips that the adversary does not
 see, so that is how cohorts are drawn: from the noise source, empty ones included. A
-schedule that does not depend on data (everyone once, in shuffled order) serves local
+schedule that does not depend on data (pass after pass, in shuffled order) serves local
 trust, where nothing is amplified.
 """
 
@@ -25,7 +25,7 @@ def draw_cohort(sites: int, rate: float | None, *, source: NoiseSource) -> np.nd
 
 
 def scheduled(sites: int, size: int, round: int, *, rng: Streams) -> np.ndarray:
-    """The sites of a round by a public schedule: ``size`` a round, all once before any again.
+    """The sites of a round by a public schedule: ``size`` a round, none twice in a pass.
 
     Each pass has its own order; what is left of a pass when no full cohort remains is skipped,
     so that no site is called twice in a round.

@@ -86,12 +86,15 @@ class Engine:
     @contextmanager
     def _kept(self, round: int, state: State) -> Iterator[None]:
         """Write down what was done before a scheduled round that is cut short."""
+        if self.recipe.plan.at(round).size is None:
+            yield
+            return
+        before = self.runtime.save()  # a void round is counted once, when the run goes on
         try:
             yield
         except BaseException:
-            if self.recipe.plan.at(round).size is not None:
-                with suppress(OutputError):  # a full disk must not hide what went wrong
-                    self._save(round, state)
+            with suppress(OutputError):  # a full disk must not hide what went wrong
+                self._save(round, state, before)
             raise
 
     def _round(self, state: State, round: int) -> State:
@@ -116,10 +119,11 @@ class Engine:
     def _source_name(self) -> str:
         return "simulation" if self.source.is_simulation else "os"
 
-    def _save(self, round: int, state: State) -> None:
+    def _save(self, round: int, state: State, runtime: State | None = None) -> None:
         self._saved = time.monotonic()
         if self.checkpoint:
-            kept = {_RUNTIME + name: value for name, value in self.runtime.save().items()}
+            held = self.runtime.save() if runtime is None else runtime
+            kept = {_RUNTIME + name: value for name, value in held.items()}
             self.checkpoint.save(Saved(round, {**state, **kept}))
 
     def _resume(self) -> tuple[int, State]:

@@ -26,17 +26,19 @@ A complete toy, which learns the mean of the encoded columns from site-level upd
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from torch import Tensor
 
-from understudy.data.layout import overlap_notes
+from understudy.data.layout import overlap, overlap_notes
 from understudy.data.schema import Schema
 from understudy.data.shards import Shards
 from understudy.errors import PrivacyError, StudyError
 from understudy.federation.slots import Private
+from understudy.privacy.account import pure_epsilon
 from understudy.privacy.clip import Bounded, Slot, Unit
 from understudy.privacy.plan import Part, PrivacyPlan, Trust, default_delta, solve
 from understudy.rng import Streams
@@ -189,9 +191,15 @@ def make_pure_plan(
             "neither",
             f"add epsilon = 8.0 under [privacy]; a site makes {frame.participations} update(s)",
         )
-    share = (privacy.epsilon or 0.0) / frame.participations
-    epsilon = privacy.epsilon_per_update or share
-    return replace(frame, trust=trust, parts=parts(epsilon))
+    if privacy.epsilon_per_update is not None:
+        return replace(frame, trust=trust, parts=parts(privacy.epsilon_per_update))
+    assert privacy.epsilon is not None
+    epsilon = privacy.epsilon / frame.participations
+    plan = replace(frame, trust=trust, parts=parts(epsilon))
+    while pure_epsilon(plan.promise(amplified=False)) > privacy.epsilon:  # by rounding alone
+        epsilon = math.nextafter(epsilon, 0)
+        plan = replace(frame, trust=trust, parts=parts(epsilon))
+    return plan
 
 
 def _frame(
@@ -215,7 +223,7 @@ def _frame(
         rate=study.cohort.rate,
         joins=study.cohort.joins,
         before=terms.get("before"),
-        notes=(*(overlap_notes(study.schema) if unit == "record" else ()), *terms.get("notes", ())),
+        notes=(*_overlap_notes(study, unit), *terms.get("notes", ())),
         size=study.cohort.size,
     )
     if plan.size and plan.joins is not None and plan.joins < plan.calls:
@@ -226,6 +234,22 @@ def _frame(
             f"raise it, or set study.rounds = {plan.joins * (plan.sites // plan.size)} or fewer",
         )
     return plan
+
+
+_WHOLE = ("blocks", "column", "person")  # splits that can keep a recording's windows at one site
+
+
+def _overlap_notes(study: Study, unit: Unit) -> tuple[str, ...]:
+    """What a claim must say of windows that share time steps."""
+    if unit == "record":
+        return overlap_notes(study.schema)
+    many, cut = overlap(study.schema), study.simulation
+    if unit == "person" or many == 1 or cut is None or cut.split in _WHOLE:
+        return ()
+    return (
+        f"windows overlap and were dealt out one by one: a time step is at up to {many} sites, and "
+        'only one site is protected; split = "blocks" or "column" keeps a recording together',
+    )
 
 
 def _unit_and_trust(study: Study, info: RecipeInfo) -> tuple[Unit, Trust]:

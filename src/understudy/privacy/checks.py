@@ -175,4 +175,4 @@ def _noised(receipt: Receipt, part: Part) -> bool:
 
 def _pure(receipt: Receipt, part: Part) -> bool:
     assert part.rule is not None
-    return receipt.bound == receipt.std == 0 and 0 < receipt.epsilon <= part.rule.epsilon
+    return receipt.bound == receipt.std == 0 and receipt.epsilon == part.rule.epsilon

@@ -27,7 +27,8 @@ EMPTY_SITE = "its rows or none"
 _IN_PROCESS = "all sites ran in one process: whoever ran it held all rows"
 _FLOAT = "noise is floating-point Gaussian: attacks on low-order bits are not covered"
 _PURE = (
-    "chances are computed in double precision from 52 random bits: exact but for about one in 10^12"
+    "chances are computed in double precision from 52 random bits: a coordinate's is exact but for "
+    "about d/10^15 of it, for d coordinates"
 )
 _SIMULATION = "simulation: the noise can be repeated by whoever knows the seed; not for real data"
 

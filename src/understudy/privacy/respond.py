@@ -39,6 +39,11 @@ class Response:
         return 1 / (1 + math.exp(-self.epsilon))
 
     @property
+    def lie(self) -> float:
+        """The probability of a false answer."""
+        return 1 / (1 + math.exp(self.epsilon))
+
+    @property
     def bytes(self) -> int:
         """Of a message: the bit travels as one byte."""
         return 1
@@ -52,7 +57,7 @@ def respond(
         raise PrivacyError(
             "one bit per site", f"{bits.dtype} of shape {tuple(bits.shape)}", "fix the recipe"
         )
-    lies = torch.from_numpy(source.coins(len(bits), 1 - rule.truth))
+    lies = torch.from_numpy(source.coins(len(bits), rule.lie))
     receipt = Receipt(
         round=round,
         part=part,
@@ -69,7 +74,7 @@ def respond(
 
 def debiased(mean: Tensor, rule: Response) -> Tensor:
     """An unbiased estimate of the mean bit from the mean answer; it may lie outside [0, 1]."""
-    return (mean - (1 - rule.truth)) / (2 * rule.truth - 1)
+    return (mean - rule.lie) / (rule.truth - rule.lie)
 
 
 def is_small(update: Tensor, level: float) -> Tensor:

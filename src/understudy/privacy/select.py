@@ -34,6 +34,7 @@ from understudy.rng import NoiseSource
 __all__ = ["Law", "Selection", "choose", "law", "optimal_output", "spread"]
 
 _MOST = 2**31 - 1  # coordinates travel as 32-bit integers
+_MOST_EPSILON = 30.0
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ class Selection:
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
         pool = self.pool
+        if any(type(n) is not int for n in (self.size, self.top, self.output, pool)):
+            raise PrivacyError("whole numbers of coordinates", "others", "correct the plan")
         if not 1 <= pool <= self.size <= _MOST:
             raise PrivacyError(
                 f"a subset of 1 to {self.size} coordinates", f"{pool}", "set a share in (0, 1]"
@@ -107,9 +110,12 @@ class Selection:
 
 def check_epsilon(epsilon: float) -> None:
     """Refuse an ε at which nothing is promised, or nothing can be learnt."""
-    if not (epsilon > 0 and math.isfinite(epsilon)):
+    if not 0 < epsilon <= _MOST_EPSILON:
         raise PrivacyError(
-            "ε of one update above 0 and finite", f"{epsilon}", "set privacy.epsilon_per_update"
+            f"ε of one update above 0 and up to {_MOST_EPSILON:g}, beyond which 52 random bits "
+            "cannot tell its chances from certainty",
+            f"{epsilon}",
+            "set privacy.epsilon_per_update, or privacy.epsilon for a site's whole life",
         )
 
 

@@ -182,7 +182,9 @@ class FedSTDG:
         return replace(given, epochs=given.epochs or 1, optimiser=given.optimiser or "sgd")
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
-        """Lower γ if the bits ask for it, then θ ← θ + γ·mean vote."""
+        """Lower γ if the bits ask for it, then θ ← θ + γ·mean vote; no votes, no step."""
+        if not bool(total["update"].any()):
+            return state
         votes = self._telling * total["update"][None]
         if not self.adapts:
             return {**state, **self.server.step(state, votes)}

@@ -44,7 +44,7 @@ from understudy.rng import Streams
 
 __all__ = ["Release", "read_files"]
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "release.json"
 MODELS: dict[str, type[Generator] | type[Classifier]] = {
     "generator": Generator,

@@ -110,8 +110,8 @@ def _check_claims(release: Release, text: bytes) -> None:
     if not isinstance(stored, list) or [type(c) for c in stored] != [dict] * len(computed):
         raise ReleaseError(f"{len(computed)} claims", "others", "do not trust this release")
     for said, found in zip(stored, computed, strict=True):
-        for key in found:
-            if not _same(said.get(key), found[key]):
+        for key in sorted({*said, *found}):
+            if key not in found or not _same(said.get(key), found[key]):
                 raise ReleaseError(
                     f"claim field {key!r} as recomputed from the plan",
                     "another value",

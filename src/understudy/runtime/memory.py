@@ -71,8 +71,8 @@ class InProcess:
     def save(self) -> dict[str, Tensor]:
         """Allowances left, and which sites have memory."""
         return {
-            "allowance": torch.from_numpy(self.sites.allowance),
-            "touched": torch.from_numpy(self.sites.memory.touched),
+            "allowance": torch.from_numpy(self.sites.allowance.copy()),
+            "touched": torch.from_numpy(self.sites.memory.touched.copy()),
         }
 
     def restore(self, saved: dict[str, Tensor]) -> None:
