@@ -306,7 +306,9 @@ def cells(args: argparse.Namespace) -> Iterator[tuple[Cell, list[int]]]:
             for d in SETS
         ],
         "long": [
-            (Cell("long", d, ADA, e, LONG, rounds=1000), first) for e in EPSILONS for d in SETS
+            (Cell("long", d, ADA, e, LONG, rounds=1000), first)
+            for e in EPSILONS[::-1]
+            for d in SETS
         ],
         "pretrain": list(_pretraining(SETS if args.full else FEW, first)),
         "poison": list(_poisoning(SETS if args.full else FEW, first)),

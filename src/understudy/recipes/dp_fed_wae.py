@@ -45,10 +45,11 @@ class DpFedWAEOptions(WAEOptions):
     """``[recipe]`` of a DP-Fed-WAE study."""
 
     top: float = setting(0.05, "ξ: share of all coordinates that make up the top set")
+    global_rate: float = setting(3.0, "γ: how far the server goes where all votes agree")
     net: Literal["dense", "conv"] = setting("dense", "dense, or convolutions for images")
     widths: tuple[int, ...] = setting((64,), "hidden layers of the encoder; the decoder mirrors")
     bins: int = setting(10, "bins that a number of a table is cut into")
-    drawn: bool = setting(False, "draw each value by its chance instead of taking the likeliest")
+    drawn: bool = setting(True, "draw each value by its chance instead of taking the likeliest")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -134,7 +135,8 @@ class DpFedWAE:
         x, y = self._seen(own.x, own.y)
         rows = Shards(x, y, own.starts, own.counts)
         model = task.arrays["model"]
-        change = wae.local_update(self.spec, self.options, self.training, model, rows, rng=rng)
+        how = selection.one_step(self.training, self.plan)
+        change = wae.local_update(self.spec, self.options, how, model, rows, rng=rng)
         return {"update": change}, {}
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:

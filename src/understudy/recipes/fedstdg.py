@@ -165,21 +165,11 @@ class FedSTDG:
     ) -> tuple[dict[str, Tensor], State]:
         """Train on the site's series; the engine chooses coordinates and answers by the bit."""
         model, rows = task.arrays["model"], selection.compact(data)
-        change = wae.local_update(self.spec, self.options, self._training, model, rows, rng=rng)
+        how = selection.one_step(self.training, self.plan)
+        change = wae.local_update(self.spec, self.options, how, model, rows, rng=rng)
         if not self.adapts:
             return {"update": change}, {}
         return {"update": change, "small": is_small(change, float(task.values["level"]))}, {}
-
-    @property
-    def _training(self) -> Training:
-        """One SGD step unless the study says otherwise: of an update only its order is sent.
-
-        Without privacy the update itself is sent, and the WAE recipes' own choice serves it.
-        """
-        if self.plan.trust == "none":
-            return self.training
-        given = self.training
-        return replace(given, epochs=given.epochs or 1, optimiser=given.optimiser or "sgd")
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
         """Lower γ if the bits ask for it, then θ ← θ + γ·mean vote; no votes, no step."""

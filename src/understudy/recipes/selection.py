@@ -7,7 +7,7 @@ as many updates as the public schedule calls it to, and refuses more.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -27,6 +27,7 @@ __all__ = [
     "SelectionOptions",
     "compact",
     "local_batches",
+    "one_step",
     "optimiser",
     "selection",
     "selection_plan",
@@ -115,6 +116,18 @@ def compact(data: Shards) -> Shards:
     first = data.counts.cumsum(0) - data.counts
     rows = torch.arange(len(site)) + (data.starts - first)[site]
     return Shards(data.x[rows], data.y[rows], first, data.counts)
+
+
+def one_step(training: Training, plan: PrivacyPlan) -> Training:
+    """One SGD step unless the study says otherwise: of an update only its order is sent.
+
+    Adam makes coordinates about equally large, so their order says little. Without privacy the
+    update itself is sent, and more epochs serve it.
+    """
+    if plan.trust == "none":
+        return training
+    epochs, how = training.epochs or 1, training.optimiser or "sgd"
+    return replace(training, epochs=epochs, optimiser=how)
 
 
 def local_batches(data: Shards, training: Training, *, rng: Streams) -> batches.Batches:
