@@ -14,7 +14,7 @@ from understudy.errors import StudyError
 from understudy.privacy.claim import claims
 from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection
-from understudy.recipes import build, vae
+from understudy.recipes import build, selection, vae
 from understudy.recipes.fedstdg import FedSTDG
 from understudy.rng import Streams
 from understudy.run import run
@@ -149,11 +149,15 @@ def one_vote(made: FedSTDG) -> torch.Tensor:
 
 
 def test_one_sgd_step_is_the_local_training_of_choices_alone() -> None:
-    private, plain = recipe(), recipe(privacy={"trust": "none"})
-    assert (private._training.epochs, private._training.optimiser) == (1, "sgd")
-    assert (plain._training.epochs, plain._training.optimiser) == (None, None)
-    asked = recipe(training={"epochs": 4, "optimiser": "adam"})
-    assert (asked._training.epochs, asked._training.optimiser) == (4, "adam")
+    asked = {"epochs": 4, "optimiser": "adam"}
+    assert local_training(recipe()) == (1, "sgd")
+    assert local_training(recipe(training=asked)) == (4, "adam")
+    assert local_training(recipe(privacy={"trust": "none"})) == (None, None)
+
+
+def local_training(made: FedSTDG) -> tuple[int | None, str | None]:
+    how = selection.one_step(made.training, made.plan)
+    return how.epochs, how.optimiser
 
 
 def test_units_follow_the_channels() -> None:
