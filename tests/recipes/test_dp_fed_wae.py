@@ -95,7 +95,7 @@ def test_one_class_alone_is_drawn_by_leaving_the_others_out() -> None:
 
 def test_more_rounds_bring_the_rows_closer_to_the_data() -> None:
     """At an ε that hardly distorts: eight in ten are ill, live in a, and are tall."""
-    tables = dict(privacy={"epsilon": 60.0}, recipe={"outputs": 4, "top": 0.2, "drawn": True})
+    tables = dict(privacy={"epsilon": 25.0}, recipe={"outputs": 4, "top": 0.2, "drawn": True})
     made = release(sites=600, study={"rounds": 75}, **tables)
     rows = made.sample(1000, seed=0).frame
     share = (rows["ill"] == "yes").mean()
