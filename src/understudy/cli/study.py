@@ -149,10 +149,11 @@ def _sends(recipe: Recipe) -> str:
     if plan.update_epsilon is None:
         return f"{size / 1e3:,.3g} kB in each of up to {rounds} round(s)"
     whole = 4 * sum(math.prod(part.shape) for part in plan.parts)
+    chosen = sum(p.rule.output for p in plan.parts if isinstance(p.rule, Selection))
+    bit = " and a bit" if any(isinstance(p.rule, Response) for p in plan.parts) else ""
     return (
-        f"a sign and {sum(p.rule.output for p in plan.parts if isinstance(p.rule, Selection))} "
-        f"coordinate(s), {size} bytes (the update itself: {whole / 1e3:,.3g} kB), in each of up to "
-        f"{rounds} round(s)"
+        f"a sign, {chosen} coordinate(s){bit}: {size} bytes and an envelope of about a kB (the "
+        f"update itself: {whole / 1e3:,.3g} kB), in each of up to {rounds} round(s)"
     )
 
 

@@ -87,7 +87,7 @@ def selection_plan(
 ) -> PrivacyPlan:
     """Plan of a recipe whose sites send choices from one update; without privacy, the update."""
     if study.privacy.trust == "none":
-        return plain_plan(study, info, size, notes)
+        return _plain_plan(study, info, size, notes)
 
     def parts(epsilon: float) -> tuple[Part, ...]:
         return (Part("update", (size,), "client", rule=selection(size, own, epsilon)),)
@@ -95,7 +95,7 @@ def selection_plan(
     return make_pure_plan(study, info, parts, notes=notes)
 
 
-def plain_plan(
+def _plain_plan(
     study: Study, info: RecipeInfo, size: int, notes: tuple[str, ...] = ()
 ) -> PrivacyPlan:
     """The same without privacy: federated averaging."""
@@ -105,9 +105,10 @@ def plain_plan(
 
 def server(own: SelectionOptions, plan: PrivacyPlan) -> ServerOptimiser:
     """θ ← θ + γ·mean vote; without privacy, the mean update as it is."""
-    rate, decay = (1.0, "none") if plan.trust == "none" else (own.global_rate, own.decay)
-    average = 0.0 if plan.trust == "none" else own.average
-    return ServerOptimiser("model", plan.rounds, "sgd", rate, 0.0, average, decay)  # type: ignore[arg-type]
+    if plan.trust == "none":
+        return ServerOptimiser("model", plan.rounds, "sgd", 1.0, 0.0, 0.0, "none")
+    terms = (own.global_rate, 0.0, own.average, own.decay)
+    return ServerOptimiser("model", plan.rounds, "sgd", *terms)
 
 
 def compact(data: Shards) -> Shards:
