@@ -152,7 +152,7 @@ def _sends(recipe: Recipe) -> str:
     chosen = sum(p.rule.output for p in plan.parts if isinstance(p.rule, Selection))
     bit = " and a bit" if any(isinstance(p.rule, Response) for p in plan.parts) else ""
     return (
-        f"a sign, {chosen} coordinate(s){bit}: {size} bytes and an envelope of about a kB (the "
+        f"a sign, {chosen} coordinate(s){bit}: {size} bytes and an envelope of 0.6 kB (the "
         f"update itself: {whole / 1e3:,.3g} kB), in each of up to {rounds} round(s)"
     )
 
