@@ -21,8 +21,9 @@ from contracts.harness import (
     small_shards,
     small_study,
 )
-from contracts.toys import engine, records, rows, series_records
+from contracts.toys import engine, records, rows, schema, series_records, series_schema
 from understudy.data.records import Records
+from understudy.data.schema import Schema
 from understudy.errors import PrivacyError, StudyError
 from understudy.privacy.clip import Unit
 from understudy.privacy.plan import Trust
@@ -141,3 +142,20 @@ def test_a_recipe_holds_settings_and_no_state(name: str, unit: str, trust: str) 
     assert not any(isinstance(v, torch.Tensor) for v in vars(recipe).values())
     first, second = recipe.memory(), recipe.memory()
     assert all(torch.equal(first[k], second[k]) for k in first), "sites start from one public value"
+
+
+@pytest.mark.parametrize("kind", ["table", "image", "series"])
+@pytest.mark.parametrize("name", RECIPES)
+def test_data_of_another_kind_is_refused_before_any_net_is_made(name: str, kind: str) -> None:
+    info = RECIPES[name].info
+    public = {
+        "table": schema(),
+        "series": series_schema(),
+        "image": Schema("image", "i", 400, classes=("a", "b"), shape=(16, 16)),
+    }[kind]
+    asked = small_study(name, *info.default, schema=public)
+    if kind in info.kinds:
+        assert build(asked).schema.kind == kind
+    else:
+        with pytest.raises(StudyError, match=f"for {name}"):
+            build(asked)

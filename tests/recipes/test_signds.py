@@ -138,3 +138,15 @@ def test_a_classifier_needs_classes() -> None:
 
 def test_joins_that_cover_the_calls_are_accepted() -> None:
     assert build(study(cohort={"size": 20, "joins": 4})).plan.participations == 4
+
+
+def test_without_rounds_and_cohorts_every_site_is_called_once() -> None:
+    plan = build(study(study={"rounds": None}, cohort={}, sites=1500)).plan
+    assert (plan.size, plan.rounds, plan.participations) == (3, 500, 1)
+    few = build(study(study={"rounds": None}, cohort={"size": 7}, sites=60)).plan
+    assert (few.size, few.rounds, few.participations) == (7, 8, 1)
+
+
+def test_a_small_model_has_a_top_set_worth_the_name() -> None:
+    plan = build(study()).plan  # 14 coordinates
+    assert plan.parts[0].rule.top == 4

@@ -29,6 +29,7 @@ from understudy.study import Study
 
 __all__ = ["plan", "run", "train"]
 
+_TELLING = 0.1  # a choice that tells less than this share is as good as a lot
 STUDY = typer.Argument(..., help="The study file (study.toml).")
 
 
@@ -106,6 +107,7 @@ def _show(study: Study, recipe: Recipe, projected: list[dict[str, float]]) -> No
         table.add_row(f"[bold]{name}", value)
     console.print(table)
     console.print(claims_panel(claims(found, "os")))
+    _warn_of_chance(found, console)
     if recipe.info.corrections:
         console.print(f"[dim]{recipe.info.corrections}[/]")
     if projected:
@@ -155,6 +157,21 @@ def _sends(recipe: Recipe) -> str:
         f"a sign, {chosen} coordinate(s){bit}: {size} bytes and an envelope of 0.6 kB (the "
         f"update itself: {whole / 1e3:,.3g} kB), in each of up to {rounds} round(s)"
     )
+
+
+def _warn_of_chance(plan: PrivacyPlan, console: Console) -> None:
+    """Say when a site's choice is little more than a lot: too small an ε per update."""
+    for part in plan.parts:
+        if not isinstance(part.rule, Selection):
+            continue
+        chance = part.rule.top / part.rule.pool
+        if (part.rule.law.share - chance) / (1 - chance) < _TELLING:
+            console.print(
+                f"[yellow]![/] At ε = {round_up(part.rule.epsilon)} per update a site's choice is "
+                f"close to chance ({part.rule.law.share:.3g} of it from the top set, {chance:.3g} "
+                f"by lot), so little will be learnt. Few updates of a large ε beat many of a small "
+                f"one: with {plan.sites} sites, leave study.rounds out and each answers once."
+            )
 
 
 def _lifetime(plan: PrivacyPlan) -> dict[str, str]:
@@ -276,6 +293,7 @@ def _price_so_far(recipe: Recipe) -> Callable[[int], str]:
 def _say_done(release: Release, out: Path) -> None:
     console = Console()
     console.print(claims_panel(release.claims))
+    _warn_of_chance(release.plan, console)
     place = shlex.quote(str(out))
     console.print(f"[green]✓[/] release in [bold]{out}[/]", soft_wrap=True)
     console.print(f"  understudy verify {place}", soft_wrap=True)

@@ -44,7 +44,16 @@ from understudy.privacy.plan import Part, PrivacyPlan, Trust, default_delta, sol
 from understudy.rng import Streams
 from understudy.study import Study
 
-__all__ = ["Recipe", "RecipeInfo", "State", "Task", "Update", "make_plan", "make_pure_plan"]
+__all__ = [
+    "Recipe",
+    "RecipeInfo",
+    "State",
+    "Task",
+    "Update",
+    "check_kind",
+    "make_plan",
+    "make_pure_plan",
+]
 
 State = dict[str, Tensor]
 Update = Mapping[str, "Tensor | Bounded"]
@@ -173,9 +182,11 @@ def make_pure_plan(
     """The plan of a recipe whose sites send choices: ``parts`` for an ε per update.
 
     The study gives that ε, or the ε of a site's whole life, which its updates share equally.
-    ``terms`` as for `make_plan`.
+    Where the study gives neither rounds nor cohorts, every site is called once. ``terms`` as for
+    `make_plan`.
     """
     unit, trust = _unit_and_trust(study, info)
+    study = _each_once(study, info)
     privacy = study.privacy
     unused = [n for n in ("noise", "clip", "delta") if getattr(privacy, n) is not None]
     if unused:
@@ -200,6 +211,16 @@ def make_pure_plan(
         epsilon = math.nextafter(epsilon, 0)
         plan = replace(frame, trust=trust, parts=parts(epsilon))
     return plan
+
+
+def _each_once(study: Study, info: RecipeInfo) -> Study:
+    """Rounds and cohorts in which each site answers once, for what the study leaves out."""
+    size = study.cohort.size or max(1, study.n_sites // info.rounds)
+    if study.rounds is not None or study.cohort.rate is not None:
+        return study
+    return replace(
+        study, rounds=max(1, study.n_sites // size), cohort=replace(study.cohort, size=size)
+    )
 
 
 def _frame(
@@ -252,15 +273,20 @@ def _overlap_notes(study: Study, unit: Unit) -> tuple[str, ...]:
     )
 
 
-def _unit_and_trust(study: Study, info: RecipeInfo) -> tuple[Unit, Trust]:
-    unit = study.privacy.unit or info.default[0]
-    trust = study.privacy.trust or info.default[1]
+def check_kind(study: Study, info: RecipeInfo) -> None:
+    """Refuse rows that a recipe has no net for."""
     if study.schema.kind not in info.kinds:
         raise StudyError(
             f"data of kind {' or '.join(info.kinds)} for {info.name}",
             study.schema.kind,
             "choose another recipe: understudy recipes",
         )
+
+
+def _unit_and_trust(study: Study, info: RecipeInfo) -> tuple[Unit, Trust]:
+    unit = study.privacy.unit or info.default[0]
+    trust = study.privacy.trust or info.default[1]
+    check_kind(study, info)
     asked = study.privacy.epsilon or study.privacy.noise or study.privacy.epsilon_per_update
     if trust == "none" and asked:
         raise PrivacyError(

@@ -42,7 +42,7 @@ class ClassifierNet:
     def __post_init__(self) -> None:
         if self.kind == "lenet" and (len(self.shape) not in (2, 3) or min(self.shape[:2]) < 16):
             found = f"shape {self.shape}" if self.shape else "a table"
-            raise StudyError("images of at least 16×16 for LeNet", found, "choose 'mlp'")
+            raise StudyError("images of at least 16×16 for LeNet", found, "choose nn")
         if self.kind == "lenet" and math.prod(self.shape) != self.features:
             found = f"{self.features} for the shape {self.shape}"
             raise StudyError("as many features as pixels", found, "correct the shape")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from understudy.errors import StudyError
-from understudy.federation.recipe import Recipe, RecipeInfo
+from understudy.federation.recipe import Recipe, RecipeInfo, check_kind
 from understudy.recipes.central import CentralVAE
 from understudy.recipes.dp_fed_wae import DpFedWAE
 from understudy.recipes.dpd_fvae import DpdFVAE
@@ -47,4 +47,5 @@ def build(study: Study) -> Recipe:
         raise StudyError(
             f"a recipe of {', '.join(RECIPES)}", repr(study.recipe), "see understudy recipes"
         )
+    check_kind(study, RECIPES[study.recipe].info)
     return RECIPES[study.recipe].build(study)

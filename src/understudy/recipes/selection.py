@@ -34,6 +34,7 @@ __all__ = [
     "server",
 ]
 
+_LEAST_TOP = 8  # coordinates: a smaller set tells little of a small model
 _NO_BOUND = 1e9  # without privacy an update is sent as it is
 
 
@@ -52,7 +53,7 @@ class SelectionOptions:
     def __post_init__(self) -> None:
         for name in ("top", "share"):
             if not 0 < getattr(self, name) < 1:
-                raise _outside(name, "above 0 and below 1", getattr(self, name))
+                raise _outside(name, "as a share, above 0 and below 1", getattr(self, name))
         if not 0 < self.subset <= 1:
             raise _outside("subset", "above 0 and at most 1", self.subset)
         if not self.top < self.subset:
@@ -71,7 +72,7 @@ def _outside(name: str, wanted: str, found: float) -> StudyError:
 
 def selection(size: int, own: SelectionOptions, epsilon: float) -> Selection:
     """The rule for an update of ``size`` numbers at ε per update."""
-    top = max(1, round(own.top * size))
+    top = max(round(own.top * size), min(_LEAST_TOP, size // 3), 1)
     subset = max(top + 1, round(own.subset * size)) if own.subset < 1 else None
     outputs = own.outputs or optimal_output(subset or size, top, epsilon, own.share)
     return Selection(size, top, outputs, epsilon, subset)

@@ -53,6 +53,7 @@ class SignDSOptions(SelectionOptions):
     )
     hidden: int = setting(96, "width of the hidden layer of nn and wae")
     latent: int = setting(16, "latent dimensions of wae")
+    global_rate: float = setting(4.0, "γ: how far the server goes where all votes agree")
     # On held-out rows a constant γ and a long average beat a falling one, most at a small ε.
     decay: Literal["cosine", "none"] = setting("none", "how γ falls over the rounds")
     average: float = setting(0.5, "share of the last rounds whose models are averaged")
@@ -129,8 +130,9 @@ class SignDS:
     ) -> tuple[dict[str, Tensor], State]:
         """E epochs on the site's rows; the engine chooses what is sent of the change."""
         start = task.arrays["model"].expand(len(data), -1)
-        plan = selection.local_batches(data, self.training, rng=rng)
-        how = selection.optimiser(self.training)
+        training = selection.one_step(self.training, self.plan)
+        plan = selection.local_batches(data, training, rng=rng)
+        how = selection.optimiser(training)
         params = layers.unflatten(self.spec.net, start)
         trained, _ = train(params, self._loss, data.x, data.y, plan, how, rng=rng)
         return {"update": layers.flatten(self.spec.net, trained) - start}, {}
