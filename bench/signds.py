@@ -11,8 +11,9 @@ The second table gives SignDS ε = 8 for the whole life; the thesis has nothing 
 
 Accuracy is of the last round, on the official test rows; rates were tuned on held-out training rows
 (``--tune``). Deviations from the thesis: one local SGD step on a site's 10 rows where it makes ten
-(only the order of coordinates counts; four steps were worse); γ is tuned per method, and the
-models of the second half of the rounds are averaged.
+(cheap, and only the order of coordinates counts; but ten epochs of Adam look better on USPS, see
+docs/benchmarks.md); γ is tuned per method, and the models of the second half of the rounds are
+averaged.
 """
 
 from __future__ import annotations
