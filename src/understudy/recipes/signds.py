@@ -130,9 +130,8 @@ class SignDS:
     ) -> tuple[dict[str, Tensor], State]:
         """E epochs on the site's rows; the engine chooses what is sent of the change."""
         start = task.arrays["model"].expand(len(data), -1)
-        training = selection.one_step(self.training, self.plan)
-        plan = selection.local_batches(data, training, rng=rng)
-        how = selection.optimiser(training)
+        plan = selection.local_batches(data, self.training, rng=rng)
+        how = selection.optimiser(self.training)
         params = layers.unflatten(self.spec.net, start)
         trained, _ = train(params, self._loss, data.x, data.y, plan, how, rng=rng)
         return {"update": layers.flatten(self.spec.net, trained) - start}, {}
