@@ -22,7 +22,6 @@ MAKERS = {
     "Receipt": {
         "privacy/gaussian.py",
         "privacy/select.py",
-        "privacy/respond.py",
         "privacy/plan.py",
         "privacy/ledger.py",
         "runtime/wire.py",

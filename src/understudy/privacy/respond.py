@@ -18,7 +18,7 @@ from torch import Tensor
 
 from understudy.errors import PrivacyError
 from understudy.privacy.clip import Receipt
-from understudy.privacy.select import check_epsilon
+from understudy.privacy.select import check_epsilon, pure_receipt
 from understudy.rng import NoiseSource
 
 __all__ = ["Response", "debiased", "is_small", "respond"]
@@ -58,17 +58,7 @@ def respond(
             "one bit per site", f"{bits.dtype} of shape {tuple(bits.shape)}", "fix the recipe"
         )
     lies = torch.from_numpy(source.coins(len(bits), rule.lie))
-    receipt = Receipt(
-        round=round,
-        part=part,
-        slot="client",
-        mechanism="respond",
-        unit="site",
-        bound=0.0,
-        std=0.0,
-        source="simulation" if source.is_simulation else "os",
-        epsilon=rule.epsilon,
-    )
+    receipt = pure_receipt("respond", rule.epsilon, part=part, round=round, source=source)
     return (bits ^ lies).to(torch.uint8), receipt
 
 

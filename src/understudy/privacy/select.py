@@ -195,18 +195,15 @@ def choose(
     chosen = _draw(top, rule, source)
     chosen = chosen if pool is None else pool.gather(1, chosen)
     message = torch.cat((signs[:, None], chosen), dim=1).to(torch.int32)
-    receipt = Receipt(
-        round=round,
-        part=part,
-        slot="client",
-        mechanism="select",
-        unit="site",
-        bound=0.0,
-        std=0.0,
-        source="simulation" if source.is_simulation else "os",
-        epsilon=rule.epsilon,
-    )
-    return message, receipt
+    return message, pure_receipt("select", rule.epsilon, part=part, round=round, source=source)
+
+
+def pure_receipt(
+    mechanism: str, epsilon: float, *, part: str, round: int, source: NoiseSource
+) -> Receipt:
+    """What a mechanism of pure ε did for a whole site: nothing was bounded, nothing noised."""
+    kind = "simulation" if source.is_simulation else "os"
+    return Receipt(round, part, "client", mechanism, "site", 0.0, 0.0, kind, epsilon)
 
 
 def spread(messages: Tensor, size: int) -> Tensor:
