@@ -72,7 +72,7 @@ def test_adults_net_is_the_one_of_table_4_3() -> None:
     recipe = build(study(adult, recipe={"widths": [64], "latent": 16}))
     assert isinstance(recipe, DpFedWAE)
     assert recipe.spec.features == 125 and vae.size(recipe.spec) == 18_317
-    assert recipe.plan.parts[0].rule.top == round(0.05 * 18_317)
+    assert recipe.plan.parts[0].rule.top == round(0.25 * 18_317)
 
 
 def test_rows_and_labels_are_drawn_together() -> None:

@@ -44,7 +44,7 @@ _UNIFORM_ROWS = 10_000
 class DpFedWAEOptions(WAEOptions):
     """``[recipe]`` of a DP-Fed-WAE study."""
 
-    top: float = setting(0.05, "ξ: share of all coordinates that make up the top set")
+    top: float = setting(0.25, "ξ: share of all coordinates that make up the top set")
     global_rate: float = setting(3.0, "γ: how far the server goes where all votes agree")
     net: Literal["dense", "conv"] = setting("dense", "dense, or convolutions for images")
     widths: tuple[int, ...] = setting((64,), "hidden layers of the encoder; the decoder mirrors")
