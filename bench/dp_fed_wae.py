@@ -76,7 +76,9 @@ CELLS = [
     Cell(2.0, 0.25),
     Cell(0.5, 0.25),
     Cell(8.0, 0.05, "as published", PUBLISHED, once=True, training=ADAM),
-    Cell(8.0, 0.05, "pre-trained on uniform rows", {"pretrain": "uniform"}, once=True),
+    Cell(8.0, 0.05, "pre-trained on uniform rows", {"pretrain": "uniform"}),
+    Cell(8.0, 0.25, "pre-trained on uniform rows", {"pretrain": "uniform"}),
+    Cell(2.0, 0.25, "pre-trained on uniform rows", {"pretrain": "uniform"}),
     *(
         Cell(epsilon, top, core=False)
         for epsilon in (0.5, 1.0, 2.0, 4.0, 6.0, 8.0)
