@@ -42,9 +42,16 @@ def _trusts(info: RecipeInfo) -> str:
     return ", ".join(f"{unit}/{trust}" for unit, trust in pairs) or "none (not private)"
 
 
+def _toml(value: Any) -> str:
+    """A default as it stands in a study file."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _options(info: RecipeInfo) -> list[tuple[str, str, str]]:
     def default(f: Any) -> str:
-        return "required" if f.default is MISSING else str(f.default)
+        return "required" if f.default is MISSING else _toml(f.default)
 
     return [(f.name, default(f), str(f.metadata.get("help", ""))) for f in fields(info.options)]
 

@@ -305,7 +305,8 @@ def _uses(release: Release, place: str) -> tuple[str, ...]:
     """What to do next with a generator, or with a classifier."""
     if release.model.role == "classifier":
         return (f"predict {place} --data YOUR_ROWS -o predictions.csv",)
-    rows = "synthetic.csv" if release.schema.kind == "table" else "synthetic.npz"
+    in_tables = release.schema.kind == "table" or release.schema.layout is not None
+    rows = "synthetic.csv" if in_tables else "synthetic.npz"
     evaluate = f"evaluate {place} --real YOUR_ROWS --out report"
     return f"sample {place} -n 1000 -o {rows}", evaluate
 
