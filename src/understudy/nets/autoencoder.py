@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any, Literal
@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.errors import ReleaseError, StudyError
-from understudy.nets import layers
+from understudy.errors import StudyError
+from understudy.nets import config, layers
 from understudy.nets.layers import (
     Conv,
     ConvTranspose,
@@ -184,20 +184,12 @@ class Autoencoder:
 
     def to_config(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        return config.to_config(self)
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Autoencoder:
+    def from_config(cls, described: Mapping[str, Any]) -> Autoencoder:
         """The inverse of ``to_config``; what is not such a description is refused."""
-        plain: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in config.items()
-        }
-        try:
-            return cls(**plain)
-        except TypeError as error:
-            raise ReleaseError(
-                "the description of a net", "another", "update Understudy"
-            ) from error
+        return config.from_config(cls, described, "a net")
 
 
 def _mlp(widths: tuple[int, ...], activation: str) -> Net:

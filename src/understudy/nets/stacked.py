@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.errors import ReleaseError, StudyError
-from understudy.nets import layers
+from understudy.errors import StudyError
+from understudy.nets import config, layers
 from understudy.nets.layers import Conv, Dense, MaxPool, Net, Params, Reshape, Swap
 
 __all__ = ["ClassifierNet", "cross_entropy_loss", "init", "logits"]
@@ -66,20 +66,12 @@ class ClassifierNet:
 
     def to_config(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        return config.to_config(self)
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> ClassifierNet:
+    def from_config(cls, described: Mapping[str, Any]) -> ClassifierNet:
         """The inverse of ``to_config``; what is not such a description is refused."""
-        plain: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in config.items()
-        }
-        try:
-            return cls(**plain)
-        except TypeError as error:
-            raise ReleaseError(
-                "the description of a classifier", "another", "update Understudy"
-            ) from error
+        return config.from_config(cls, described, "a classifier")
 
 
 def _dense(widths: tuple[int, ...]) -> Net:

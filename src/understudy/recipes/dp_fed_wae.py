@@ -89,7 +89,7 @@ class DpFedWAE:
         """The recipe of a study; the whole autoencoder is one update."""
         own = options(DpFedWAEOptions, study.options)
         size = vae.size(_spec(study.schema, own))
-        notes = wae.auxiliary_notes(study, own)
+        notes = vae.public_notes(study, own)
         plan = selection.selection_plan(study, cls.info, size, own, notes=notes)
         return cls(study.schema, plan, own, study.training, study.base)
 
@@ -111,8 +111,9 @@ class DpFedWAE:
     def init(self, *, rng: Streams) -> State:
         """A fresh autoencoder, pre-trained where auxiliary rows are asked for."""
 
-        def public() -> Rows:
-            return self._seen(*wae.public_rows(self.base, self.options, self.schema))
+        def public() -> Rows | None:
+            rows = vae.public_rows(self.base, self.options, self.schema)
+            return None if rows is None else self._seen(*rows)
 
         model = wae.pretrained(
             self.spec, self.options, lambda: self._uniform(rng), public, rng=rng.child("auxiliary")

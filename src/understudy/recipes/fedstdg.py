@@ -119,7 +119,7 @@ class FedSTDG:
     def build(cls, study: Study) -> FedSTDG:
         """The recipe of a study: coordinates and, where γ adapts, one bit."""
         own = options(FedSTDGOptions, study.options)
-        notes = wae.auxiliary_notes(study, own)
+        notes = vae.public_notes(study, own)
         plan = _plan(study, own, vae.size(_spec(study.schema, own)), notes)
         return cls(study.schema, plan, own, study.training, study.base)
 
@@ -149,8 +149,8 @@ class FedSTDG:
         rate = torch.tensor([self.options.global_rate])
         return {**self.server.start(model), "rate": rate, "bits": torch.zeros(2)}
 
-    def _public(self) -> Rows:
-        return wae.public_rows(self.base, self.options, self.schema)
+    def _public(self) -> Rows | None:
+        return vae.public_rows(self.base, self.options, self.schema)
 
     def memory(self) -> State:
         """Sites keep nothing."""

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -45,7 +45,6 @@ __all__ = [
     "plan_of",
     "public_notes",
     "public_rows",
-    "refuse_private",
     "server_optimiser",
     "shapes",
     "size",
@@ -285,16 +284,24 @@ def warm_rows(made: Generator, schema: Schema, *, rng: Streams) -> tuple[Tensor,
 PUBLIC_NOTE = "the nets were pre-trained on rows that the study declares public: not protected"
 
 
-def public_notes(study: Study, own: VAEOptions) -> tuple[str, ...]:
+class DeclaresPublic(Protocol):
+    """Options that may name a file of public rows."""
+
+    @property
+    def public(self) -> str:
+        """Its path, or nothing."""
+
+
+def public_notes(study: Study, own: DeclaresPublic) -> tuple[str, ...]:
     """What a claim says of public rows; reads them, so that none is missed once ε is spent."""
     if not own.public:
         return ()
-    refuse_private(study, own.public)
+    _refuse_private(study, own.public)
     public_rows(study.base, own, study.schema)
     return (PUBLIC_NOTE,)
 
 
-def refuse_private(study: Study, public: str) -> None:
+def _refuse_private(study: Study, public: str) -> None:
     """Refuse a file of "public" rows that is a site's own."""
     private = [site.data for site in study.sites]
     private += [study.simulation.data] if study.simulation else []
@@ -306,7 +313,7 @@ def refuse_private(study: Study, public: str) -> None:
         )
 
 
-def public_rows(base: Path, own: VAEOptions, schema: Schema) -> tuple[Tensor, Tensor] | None:
+def public_rows(base: Path, own: DeclaresPublic, schema: Schema) -> tuple[Tensor, Tensor] | None:
     """The rows that the study (in the folder ``base``) declares public, if any."""
     if not own.public:
         return None

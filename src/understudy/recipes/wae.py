@@ -8,27 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from understudy.data.encode import encode
-from understudy.data.schema import Schema
 from understudy.data.shards import Shards
-from understudy.data.table import read
 from understudy.errors import StudyError
 from understudy.nets import layers
 from understudy.nets.autoencoder import Autoencoder, init, wae_loss
 from understudy.recipes import selection, vae
 from understudy.recipes.selection import SelectionOptions
 from understudy.rng import Streams
-from understudy.study import Study, Training, setting
+from understudy.study import Training, setting
 from understudy.training.loop import Batch, train
 from understudy.training.optim import Adam
 
-__all__ = ["WAEOptions", "auxiliary_notes", "local_update", "pretrained"]
+__all__ = ["WAEOptions", "local_update", "pretrained"]
 
 Rows = tuple[Tensor, Tensor]
 
@@ -61,35 +57,20 @@ class WAEOptions(SelectionOptions):
             )
 
 
-def auxiliary_notes(study: Study, own: WAEOptions) -> tuple[str, ...]:
-    """What a claim says of public rows; reads them, so that none is missed once ε is spent."""
-    if own.pretrain != "public":
-        return ()
-    vae.refuse_private(study, own.public)
-    public_rows(study.base, own, study.schema)
-    return (vae.PUBLIC_NOTE,)
-
-
-def public_rows(base: Path, own: WAEOptions, schema: Schema) -> Rows:
-    """The rows that the study declares public."""
-    rows = encode(schema, read(base / own.public, schema))
-    if not len(rows):
-        raise StudyError("public rows to pre-train on", "none in recipe.public", "correct it")
-    return torch.from_numpy(rows.x), torch.from_numpy(rows.y)
-
-
 def pretrained(
     spec: Autoencoder,
     own: WAEOptions,
     uniform: Callable[[], Rows],
-    public: Callable[[], Rows],
+    public: Callable[[], Rows | None],
     *,
     rng: Streams,
 ) -> Tensor:
     """The model ``[1, P]`` before the first round."""
     params = layers.stack(init(spec, rng=rng.torch("net")), 1)
     if own.pretrain != "none":
-        x, y = uniform() if own.pretrain == "uniform" else public()
+        rows = uniform() if own.pretrain == "uniform" else public()
+        assert rows is not None  # the options name a file
+        x, y = rows
         plan = vae.steps_on(y, own.pretrain_steps, rng=rng)
         params, _ = train(params, _loss(spec, own), x, y, plan, Adam(1e-3), rng=rng)
     return vae.pack(spec, params)
