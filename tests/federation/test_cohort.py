@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from understudy.federation.cohort import draw_cohort, scheduled
+from understudy.privacy.plan import PrivacyPlan
 from understudy.rng import NoiseSource, Streams
 
 
@@ -25,14 +28,61 @@ def test_cohorts_come_from_the_noise_source_and_are_never_repeated() -> None:
     assert len(draws) == 5
 
 
-def test_a_schedule_calls_everyone_once_before_anyone_again() -> None:
+@st.composite
+def schedules(draw: st.DrawFn) -> tuple[int, int, int, Streams]:
+    """Sites, cohort size, rounds and streams; every proportion of size to sites occurs."""
+    sites = draw(st.integers(1, 40))
+    size = draw(st.integers(1, sites) | st.sampled_from([1, sites, sites // 2 + sites % 2]))
+    return sites, size, draw(st.integers(1, 60)), Streams.from_seed(draw(st.integers(0, 99)))
+
+
+def calls(sites: int, size: int, rounds: int, rng: Streams) -> np.ndarray:
+    """How often each site is called, over cohorts that are checked on the way."""
+    count = np.zeros(sites, np.int64)
+    for round in range(rounds):
+        cohort = scheduled(sites, size, round, rng=rng)
+        assert len(cohort) == size and len(np.unique(cohort)) == size, "a site twice in a round"
+        count[cohort] += 1
+        assert np.ptp(count) <= 1, f"some are called more than others after round {round}"
+    return count
+
+
+@given(schedules())
+def test_a_schedule_calls_all_alike_after_any_round_and_none_twice_in_one(case) -> None:
+    sites, size, rounds, rng = case
+    count = calls(sites, size, rounds, rng)
+    assert count.max() == -(-rounds * size // sites)
+    assert count.min() == rounds * size // sites
+
+
+@given(schedules())
+def test_a_plan_counts_the_calls_of_its_schedule(case) -> None:
+    sites, size, rounds, rng = case
+    plan = PrivacyPlan("site", "none", (), rounds, sites, sites, 0.1 / sites, size=size)
+    assert plan.calls == calls(sites, size, rounds, rng).max()
+
+
+@given(schedules())
+def test_a_schedule_can_be_entered_at_any_round(case) -> None:
+    """A resumed run sees what the first one saw, whatever was asked for in between."""
+    sites, size, rounds, rng = case
+    forwards = [scheduled(sites, size, r, rng=rng).tolist() for r in range(rounds)]
+    again = Streams(rng.root)
+    backwards = [scheduled(sites, size, r, rng=again).tolist() for r in reversed(range(rounds))]
+    assert forwards == backwards[::-1]
+
+
+def test_what_is_left_of_a_pass_is_carried_over() -> None:
+    """729 sites, 250 a round, 500 rounds: 172 updates of a site's life, not 250."""
+    assert calls(729, 250, 500, Streams.from_seed(0)).max() == 172
+
+
+def test_each_pass_has_an_order_of_its_own() -> None:
     rng = Streams.from_seed(0)
-    rounds = [scheduled(20, 6, r, rng=rng) for r in range(9)]
-    assert all(len(set(cohort.tolist())) == 6 for cohort in rounds), "one site twice in a round"
-    for start in (0, 3, 6):
-        seen = np.concatenate(rounds[start : start + 3])
-        assert len(set(seen.tolist())) == 18, "somebody was called twice in one pass"
-    assert max(np.bincount(np.concatenate(rounds))) <= 3, "more calls than the plan counts"
+    passes = [[scheduled(20, 4, 5 * k + r, rng=rng).tolist() for r in range(5)] for k in range(3)]
+    assert len({str(cohorts) for cohorts in passes}) == 3
+    pairs = {frozenset(cohort) for cohorts in passes for cohort in cohorts}
+    assert len(pairs) > 10, "the same sites always meet"
 
 
 def test_a_schedule_is_the_same_for_all_who_know_the_streams() -> None:

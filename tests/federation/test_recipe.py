@@ -26,6 +26,15 @@ def test_the_study_decides_and_the_recipe_fills_in() -> None:
     assert {(p.slot, p.noise, p.bound) for p in own.parts} == {("client", 3.0, 0.25)}
 
 
+def test_too_few_joins_for_a_schedule_name_the_rounds_that_would_do() -> None:
+    """Six sites, four a round: three updates of each last four rounds, and not five."""
+    local = {"unit": "site", "trust": "local", "noise": 1.0}
+    cohort = {"size": 4, "joins": 3}
+    with pytest.raises(StudyError, match=r"at least 4 .* study\.rounds = 4 or fewer"):
+        plan(ToyMean, study={"rounds": 5}, privacy=local, cohort=cohort)
+    assert plan(ToyMean, study={"rounds": 4}, privacy=local, cohort=cohort).participations == 3
+
+
 def test_epsilon_is_solved_for_by_trust() -> None:
     for trust in ("central", "local"):
         found = plan(ToyMean, privacy={"epsilon": 3.0, "trust": trust})

@@ -33,7 +33,10 @@ def test_a_life_is_as_many_updates_as_the_schedule_calls_for() -> None:
     found = plan()
     assert (found.calls, found.participations, found.cohort) == (3, 3, 4)
     assert plan(rounds=10).participations == 1 and plan(rounds=11).participations == 2
-    assert plan(sites=43, units=43).calls == 3, "a cohort that is not full is skipped"
+    assert plan(sites=43, units=43).calls == 3, "120 calls, 43 sites"
+    assert plan(sites=729, units=729, size=250, rounds=500).calls == 172
+    assert plan(sites=10, units=10, size=9, rounds=10).calls == 9
+    assert plan(sites=40, units=40, size=40, rounds=7).calls == 7
     assert plan(size=None).participations == 30
 
 

@@ -252,7 +252,7 @@ def _frame(
             f"at least {plan.calls} update(s) of a site: {plan.rounds} rounds call {plan.size} of "
             f"{plan.sites} sites each",
             f"cohort.joins = {plan.joins}",
-            f"raise it, or set study.rounds = {plan.joins * (plan.sites // plan.size)} or fewer",
+            f"raise it, or set study.rounds = {plan.joins * plan.sites // plan.size} or fewer",
         )
     return plan
 

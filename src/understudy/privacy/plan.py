@@ -88,7 +88,7 @@ class PrivacyPlan:
 
     ``rate`` is the chance with which each site joins each round, by secret coin flips
     (None: everyone, every round). With ``size``, a public schedule calls that many sites a
-    round, none twice in a pass over them; it earns no amplification and serves local trust.
+    round, pass after pass over all; it earns no amplification and serves local trust.
     ``joins`` is the most rounds one site may join.
     ``units`` is the declared, public number of protected units. ``rounds``, ``parts``, ``rate``
     and ``joins`` are this phase's own; `at` finds the phase of a round, counted over the run.
@@ -150,7 +150,7 @@ class PrivacyPlan:
     @property
     def calls(self) -> int:
         """The most rounds that any one site is called to."""
-        return -(-self.rounds // (self.sites // self.size)) if self.size else self.rounds
+        return -(-self.rounds * self.size // self.sites) if self.size else self.rounds
 
     @property
     def participations(self) -> int:
