@@ -287,3 +287,118 @@ def test_what_is_no_channel_is_left_to_a_human(tmp_path) -> None:
 def test_hints_that_do_not_fit_are_refused(tmp_path, hints: SeriesHints, message: str) -> None:
     with pytest.raises(DataError, match=message):
         drafted(tmp_path, recorded(), series=hints)
+
+
+def wards(n: int = 30, steps: int = 12) -> pd.DataFrame:
+    """A long table: a row per bed and hour."""
+    rng, rows = np.random.default_rng(0), n * steps
+    return pd.DataFrame(
+        {
+            "bed": np.repeat(np.arange(n), steps),
+            "time": np.tile(np.arange(steps), n),
+            "pulse": rng.normal(70, 10, rows).round(1),
+            "pressure": rng.integers(90, 160, rows),
+        }
+    )
+
+
+@pytest.mark.parametrize("first", ["bed", "patient_id"])
+def test_a_long_table_drafted_as_rows_is_told_from_a_table(tmp_path, first: str) -> None:
+    held = wards().rename(columns={"bed": first}).sample(frac=1, random_state=1)
+    text, warnings = drafted(tmp_path, held)
+    assert 'kind = "table"' in text
+    assert f"--series {first} --time time" in " ".join(warnings)
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        table(400),
+        recorded(),
+        wards().drop(columns="bed"),
+        wards().drop(columns="time"),
+        pd.concat([wards(), wards()]),
+        table(400).assign(day=np.arange(400) % 31),
+    ],
+    ids=["plain", "recording", "no series", "no time", "each twice", "a day"],
+)
+def test_other_tables_are_not_taken_for_long_ones(tmp_path, held: pd.DataFrame) -> None:
+    assert "--series" not in " ".join(drafted(tmp_path, held)[1])
+
+
+@pytest.mark.parametrize(
+    "hints",
+    [
+        SeriesHints(length=12),
+        SeriesHints(time="time"),
+        SeriesHints(layout="long"),
+        SeriesHints(layout="long", series="bed"),
+    ],
+)
+def test_a_long_table_is_not_cut_up_as_one_recording(tmp_path, hints: SeriesHints) -> None:
+    if hints.series:
+        schema = fits(tmp_path, drafted(tmp_path, wards(), series=hints)[0])
+        assert schema.layout == "long" and schema.time == "time"
+        return
+    with pytest.raises(DataError, match="--series bed --time time"):
+        drafted(tmp_path, wards(), series=hints)
+
+
+def test_a_recording_that_is_said_to_be_one_may_repeat_its_times(tmp_path) -> None:
+    text, _ = drafted(tmp_path, wards(), series=SeriesHints(layout="recording", length=12))
+    assert 'layout = "recording"' in text
+
+
+def test_a_table_with_a_time_is_not_taken_for_a_wide_one(tmp_path) -> None:
+    held = wards().rename(columns={"pulse": "x1", "pressure": "x2"})
+    held = held.assign(**{f"x{i}": held["x1"] + i for i in range(3, 9)})
+    hints = SeriesHints(time="time", length=12)
+    with pytest.raises(DataError, match="--series bed"):
+        drafted(tmp_path, held, series=hints)
+
+
+def test_constant_columns_get_no_bounds_but_a_decision(tmp_path) -> None:
+    text, warnings = drafted(tmp_path, table().assign(site=7, scale=2.5))
+    assert "7" not in re.sub(r".*records.*", "", text.split("[columns.site]")[1])
+    said = next(w for w in warnings if "same value" in w)
+    assert "site, scale" in said and "leave it out" in said and "bounds" in said
+    assert text.count('kind = "ignore"') == 2, "both ways out are in the remarks"
+    assert not any("identifiers" in w for w in warnings)
+    with pytest.raises(SchemaError, match="2 unclassified"):
+        Schema.parse(text)
+    schema = Schema.parse(text.replace('"unclassified"', '"ignore"'))
+    assert all(f.level == "ok" for f in check(schema, tmp_path / "rows.csv"))
+
+
+def test_constant_channels_are_named_and_left_out_of_the_shape(tmp_path) -> None:
+    held = wards().assign(device=1.0, gain=0)
+    hints = SeriesHints(series="bed")
+    text, warnings = drafted(tmp_path, held, series=hints)
+    assert "device, gain" in next(w for w in warnings if "same value" in w)
+    schema = fits(tmp_path, text.replace('"unclassified"', '"ignore"'))
+    assert schema.shape == (12, 2) and [c.name for c in schema.columns] == ["pulse", "pressure"]
+    decided = text.replace("shape = [12, 2]", "shape = [12, 4]")
+    decided = decided.replace('"unclassified"', '"numeric"\nlow = 0.0\nhigh = 5.0')
+    assert fits(tmp_path, decided).shape == (12, 4), "a human may keep them"
+
+
+def test_a_constant_channel_of_a_wide_table_is_left_to_a_human(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    held = pd.DataFrame(rng.normal(0, 1, (8, 6)).round(3), columns=[f"v_{i}" for i in range(6)])
+    held = held.assign(**{f"w_{i}": 0.5 for i in range(6)})
+    text, warnings = drafted(tmp_path, held, series=SeriesHints(length=6))
+    assert ": w." in next(w for w in warnings if "same value" in w)
+    with pytest.raises(SchemaError, match="1 unclassified"):
+        Schema.parse(text)
+    decided = text.replace('"unclassified"', '"numeric"\nlow = 0.0\nhigh = 1.0')
+    assert fits(tmp_path, decided).shape == (6, 2)
+
+
+def test_a_constant_channel_of_an_array_is_left_to_a_human(tmp_path) -> None:
+    held = np.random.default_rng(0).normal(0, 1, (9, 5, 2))
+    held[:, :, 1] = 4.0
+    np.savez(tmp_path / "rows.npz", series=held)
+    text, warnings = draft(tmp_path / "rows.npz")
+    assert "channel2" in next(w for w in warnings if "same value" in w)
+    decided = text.replace('"unclassified"', '"numeric"\nlow = 0.0\nhigh = 9.0')
+    assert Schema.parse(decided).shape == (5, 2)

@@ -44,6 +44,8 @@ MAX_LISTED = 200
 RARE = 10
 FAR = 10**12
 
+CONSTANT = "DECIDE: it has the same value everywhere"
+"""Such a column is left to a human: bounds around one value would reveal it, and scale nothing."""
 RESIZE = "# resize = true  # crop and scale image files of other sizes; without it they are refused"
 CELEBA = (
     'classes = ["no", "yes"]  # -1 and 1 in the list',
@@ -72,9 +74,9 @@ def draft(
     if not path.exists():
         raise DataError("a data file", f"nothing at {path}", "check the path")
     name = name or re.split(r"\.(csv|parquet|pq|npz)", path.name)[0]
-    if series is not None:
-        from understudy.data.draft_series import draft_series
+    from understudy.data.draft_series import draft_series, series_in
 
+    if series is not None:
         return draft_series(read_frame(path), label, name, series)
     if is_leaf(path):
         raise DataError("rows to draft from", "LEAF's JSON", "start from docs/schema.md's FEMNIST")
@@ -82,7 +84,9 @@ def draft(
         return _draft_folder(path, name, label)
     if path.suffix == ".npz":
         return _draft_arrays(load_npz(path), name)
-    return _draft_table(read_frame(path), label, name)
+    frame = read_frame(path)
+    text, warnings = _draft_table(frame, label, name)
+    return text, [*series_in(frame, label), *warnings]
 
 
 def _draft_table(frame: pd.DataFrame, label: str | None, name: str) -> tuple[str, list[str]]:
@@ -124,7 +128,8 @@ def _by_values(counts: pd.Series, is_label: bool) -> Guess:
         for kind in ("integer", "numeric", "date"):
             values = numbers(counts, kind)
             if values is not None:
-                return bounded(kind, values)
+                guess, said = bounded(kind, values)
+                return guess, [*said, *_or_ignore(said)]
     if len(counts) > MAX_LISTED:
         reason = f"it has more than {MAX_LISTED} different texts: group them, or leave it out"
         return {"kind": "unclassified"}, [decide(reason)]
@@ -135,8 +140,20 @@ def _by_values(counts: pd.Series, is_label: bool) -> Guess:
     return entry, remarks
 
 
+def _or_ignore(remarks: Sequence[str]) -> list[str]:
+    """The other way out of a column without variety, where a file may have columns to spare."""
+    return ['or kind = "ignore": it is left out'] if is_constant(remarks) else []
+
+
+def is_constant(remarks: Sequence[str]) -> bool:
+    """Whether the remarks are those on a column without variety."""
+    return any(remark.startswith(CONSTANT) for remark in remarks)
+
+
 def bounded(kind: str, values: np.ndarray) -> Guess:
     """Entries and remarks for a column with bounds, from the values seen."""
+    if (values == values[0]).all():
+        return {"kind": "unclassified"}, [f"{CONSTANT}. Give it a kind and public bounds"]
     low, high = outwards(float(values.min()), float(values.max()))
     remarks = ["guess: bounds from the rows, rounded outwards"]
     if kind == "date":
@@ -226,7 +243,9 @@ def warn(names: Sequence[str], guesses: Sequence[Guess]) -> list[str]:
     kinds = [str(entry["kind"]) for entry, _ in guesses]
     bounded = sum(kind in ("numeric", "integer", "date") for kind in kinds)
     listed = kinds.count("categorical")
-    open_ones = [n for n, kind in zip(names, kinds, strict=True) if kind == "unclassified"]
+    same = [n for n, (_, remarks) in zip(names, guesses, strict=True) if is_constant(remarks)]
+    unclassified = (n for n, kind in zip(names, kinds, strict=True) if kind == "unclassified")
+    open_ones = [n for n in unclassified if n not in same]
     found = ["The draft was made from the rows: read and edit it before anyone else sees it."]
     if bounded:
         found.append(
@@ -241,6 +260,11 @@ def warn(names: Sequence[str], guesses: Sequence[Guess]) -> list[str]:
         found.append(
             f"Needs your decision before the schema can be used: {', '.join(open_ones)} "
             "(look like identifiers, personal data or free text)."
+        )
+    if same:
+        found.append(
+            f"The same value everywhere: {', '.join(same)}. Needs your decision, as the remarks "
+            "say: leave it out, or give it bounds that are public knowledge."
         )
     return found
 
@@ -272,13 +296,13 @@ def _draft_arrays(arrays: dict[str, np.ndarray], name: str) -> tuple[str, list[s
         classes = sorted(np.unique(arrays["y"]).tolist())
         lines.append(f"classes = {toml_value([str(c) for c in classes])}  # guess: those seen")
     lines += _others(arrays)
-    for i in range(0 if image else held.shape[2]):
-        entry, remarks = bounded("numeric", held[:, :, i].astype(np.float64).ravel())
-        lines += ["", f"[columns.channel{i + 1}]", *(f"# {remark}" for remark in remarks)]
+    channels = [] if image else [held[:, :, i].astype(np.float64) for i in range(held.shape[2])]
+    names = [f"channel{i + 1}" for i in range(len(channels))]
+    guesses = [bounded("numeric", values.ravel()) for values in channels]
+    for channel, (entry, remarks) in zip(names, guesses, strict=True):
+        lines += ["", f"[columns.{channel}]", *(f"# {remark}" for remark in remarks)]
         lines += [f"{key} = {toml_value(value)}" for key, value in entry.items()]
-    return HEADER + "\n".join(lines) + "\n", warn([], []) + (
-        [] if image else ["Bounds of the channels come from the series."]
-    )
+    return HEADER + "\n".join(lines) + "\n", warn(names, guesses)
 
 
 def _others(arrays: dict[str, np.ndarray]) -> list[str]:

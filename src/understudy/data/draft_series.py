@@ -7,6 +7,7 @@ tell (how long a window of one recording should be) must be said.
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ import pandas as pd
 
 from understudy.data.cells import texts
 from understudy.data.draft import (
+    CONSTANT,
     HEADER,
     bounded,
     count_cells,
@@ -29,11 +31,11 @@ from understudy.data.schema_toml import toml_key, toml_value
 from understudy.data.series import series_times
 from understudy.errors import DataError
 
-__all__ = ["SeriesHints", "draft_series"]
+__all__ = ["SeriesHints", "draft_series", "series_in"]
 
 TIME = re.compile(r"(date_?time|timestamp|time|date|step|hour|minute|second|day|week|month|t)")
 LEAST = 4
-"""So many numbered columns before a table looks wide."""
+"""So many numbered columns before a table looks wide, or rows per series before it looks long."""
 MOST = 0.75
 """The share of columns that must be numbered alike, unless the table is said to be wide."""
 
@@ -79,7 +81,8 @@ def draft_series(
     """Guess a schema of series: (TOML text, warnings in plain words)."""
     frame = frame.set_axis([str(c).strip() for c in frame.columns], axis=1)
     _check_hints(frame, label, hints)
-    steps = hints.layout in ("long", "recording") or (hints.series and hints.layout is None)
+    stepped = hints.layout is None and (hints.series or hints.time or hints.stride)
+    steps = hints.layout in ("long", "recording") or stepped
     wide = None if steps else _wide(frame, label, hints)
     if wide is None and hints.layout == "wide":
         raise DataError("columns numbered by step: CO_0 … CO_23", "none", "rename them alike")
@@ -93,12 +96,46 @@ def draft_series(
     roles = {label, hints.series, hints.time}
     left = [c for c in frame.columns if c not in found.columns | roles]
     entries = {channel: _channel(held) for channel, held in found.cells.items()}
-    entries |= {c: ({"kind": "unclassified"}, [decide("it is no channel")]) for c in left}
+    entries |= {c: ({"kind": "unclassified"}, [_no_channel(frame[c], c)]) for c in left}
     lines = [*head("series", name, found.records), *_settings(frame, label, found)]
     for column, (entry, remarks) in entries.items():
         lines += ["", f"[columns.{toml_key(column)}]", *(f"# {remark}" for remark in remarks)]
         lines += [f"{key} = {toml_value(value)}" for key, value in entry.items()]
     return HEADER + "\n".join(lines) + "\n", warn(list(entries), list(entries.values()))
+
+
+def series_in(frame: pd.DataFrame, label: str | None) -> list[str]:
+    """A warning if a table that is drafted as plain rows looks like a long table of series."""
+    found = _long(frame.set_axis([str(c).strip() for c in frame.columns], axis=1), label)
+    if found is None:
+        return []
+    return [
+        f"This looks like series, a row per {found[0]} and {found[1]}, but was drafted as a plain "
+        f"table. If they are series, draft it again with {_options(*found)}"
+    ]
+
+
+def _long(
+    frame: pd.DataFrame, label: str | None, hints: SeriesHints | None = None
+) -> tuple[str, str] | None:
+    """The columns that tell series and their steps apart, if the times repeat in each of several.
+
+    Of the columns that, together with the time, no two rows share, the one with the fewest values.
+    """
+    hints = hints or SeriesHints()
+    time = hints.time or _time(frame, label, hints)
+    if time is None or frame[time].nunique() > len(frame) / 2:
+        return None
+    values = {c: frame[c].nunique() for c in frame.columns if c not in (label, time)}
+    several = [c for c, many in values.items() if 1 < many <= len(frame) / LEAST]
+    for column in sorted(several, key=values.__getitem__):
+        if not frame.duplicated([column, time]).any():
+            return column, time
+    return None
+
+
+def _options(series: str, time: str) -> str:
+    return f"--series {shlex.quote(series)} --time {shlex.quote(time)}"
 
 
 def _settings(frame: pd.DataFrame, label: str | None, found: _Found) -> list[str]:
@@ -182,8 +219,16 @@ def _draft_wide(frame: pd.DataFrame, hints: SeriesHints, wide: _Wide) -> _Found:
 def _draft_steps(frame: pd.DataFrame, label: str | None, hints: SeriesHints) -> _Found:
     """A long table, or one recording."""
     layout = hints.layout or ("long" if hints.series else "recording")
+    suggested = None if hints.series else _long(frame, label, hints)
     if layout == "long" and (hints.series is None or hints.time is None):
-        raise DataError("--series and --time of a long table", "one missing", "name the columns")
+        do = f"add {_options(*suggested)}" if suggested else "name the columns"
+        raise DataError("--series and --time of a long table", "one missing", do)
+    if hints.layout is None and suggested:
+        raise DataError(
+            "--series, for a table in which times repeat",
+            "none",
+            f"add {_options(*suggested)}, or --layout recording if it is one series",
+        )
     counts = _counts(frame, hints)
     length = hints.length or _common(counts)
     if length > counts.max():
@@ -254,7 +299,15 @@ def _is_channel(cells: pd.Series, name: str, label: str | None, hints: SeriesHin
     if name in (label, hints.series, hints.time) or names_someone(name):
         return False
     counts, _ = count_cells(cells)
-    return len(counts) > 0 and numbers(counts, "numeric") is not None
+    values = numbers(counts, "numeric") if len(counts) else None
+    return values is not None and bool((values != values[0]).any())
+
+
+def _no_channel(cells: pd.Series, name: str) -> str:
+    """Why a column was not taken for a channel."""
+    if len(count_cells(cells)[0]) != 1 or names_someone(name):
+        return decide("it is no channel")
+    return f'{CONSTANT}. kind = "ignore", or public bounds and a channel more in shape'
 
 
 def _channel(cells: pd.Series) -> Entry:
