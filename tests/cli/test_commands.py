@@ -147,9 +147,11 @@ def test_evaluate_writes_a_report_and_not_into_the_release(place: Path, tmp_path
     text = invoke(
         "evaluate", place / "release", "--real", place / "rows.csv", "--out", tmp_path / "report"
     )
-    assert "trained on real" in text
+    assert text.count("trained on") == 2
+    found = json.loads((tmp_path / "report" / "scores.json").read_text())
+    naive = next(line for line in text.splitlines() if "the commonest class" in line)
+    assert f"{found['utility']['naive']['value']:.3f}" in naive
     assert (tmp_path / "report" / "report.html").stat().st_size > 10_000
-    assert json.loads((tmp_path / "report" / "scores.json").read_text())
     inside = place / "release" / "report"
     invoke("evaluate", place / "release", "--real", place / "rows.csv", "--out", inside, code=9)
 

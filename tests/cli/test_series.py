@@ -98,6 +98,14 @@ def test_sample_writes_wide_tables_and_arrays_of_the_same_series(
     assert np.allclose(long[["CO", "cars"]].to_numpy().reshape(50, 12, 2), series)
 
 
+def test_evaluate_shows_the_error_of_repeating_the_last_step(place: Path, tmp_path: Path) -> None:
+    real = ("--real", place / "station.csv", "--out", tmp_path / "report")
+    text = invoke("evaluate", place / "release", *real, "--quiet")
+    found = json.loads((tmp_path / "report" / "scores.json").read_text())["forecasts"]
+    naive = next(line for line in text.splitlines() if "repeating the last step" in line)
+    assert f"{found['naive']['value']:.4f}" in naive
+
+
 def test_sample_refuses_layouts_that_make_no_sense(place: Path, tmp_path: Path) -> None:
     draw = ("sample", place / "release", "-n", 5, "-o")
     assert "long or wide" in invoke(*draw, tmp_path / "a.csv", "--layout", "tall", code=9)

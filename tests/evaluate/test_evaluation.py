@@ -259,6 +259,22 @@ def test_scores_of_a_table_have_joints_coverage_and_both_matrix_distances(report
     assert students == ["logistic regression", "random forest", "neural network"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "part", "said", "decimals"),
+    [
+        (0, "utility", "the commonest class", 3),
+        (1, "utility", "the commonest class", 3),
+        (2, "forecasts", "repeating the last step", 4),
+    ],
+    ids=["table", "image", "series"],
+)
+def test_a_report_shows_what_takes_no_learning(reports, kind, part, said, decimals) -> None:
+    found = json.loads((reports[kind].parent / "scores.json").read_text())
+    value = f"{found[part]['naive']['value']:.{decimals}f}"
+    row = reports[kind].read_text().split(f'<th scope="row">{said}</th>')[1].split("</tr>")[0]
+    assert f'<td class="n">{value}' in row
+
+
 def test_scores_of_series_have_forecasts_and_no_joints(reports) -> None:
     found = json.loads((reports[2].parent / "scores.json").read_text())
     models = found["forecasts"]["models"]

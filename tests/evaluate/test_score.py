@@ -11,6 +11,7 @@ from understudy.evaluate.score import (
     resample,
     score_accuracy,
     score_auc,
+    score_commonest,
     score_f1,
     wilson,
 )
@@ -36,6 +37,12 @@ def test_accuracy_counts_right_answers() -> None:
     score = score_accuracy(np.array([0, 1, 1, 0]), np.array([0, 1, 0, 0]))
     assert (score.value, score.n) == (0.75, 4)
     assert score.low < 0.75 < score.high
+
+
+def test_the_commonest_class_is_right_as_often_as_it_occurs() -> None:
+    score = score_commonest(np.array([2, 0, 2, 1, 2]))
+    assert (score.name, score.value, score.n) == ("accuracy", 0.6, 5)
+    assert score.low < 0.6 < score.high
 
 
 @pytest.mark.parametrize("classes", [2, 4])

@@ -50,6 +50,13 @@ def test_students_of_useless_rows_do_worse_than_students_of_real_rows() -> None:
         assert {c.name for c in student.scores} == {"accuracy", "F1", "AUC"}
 
 
+def test_beside_the_students_stands_what_takes_no_learning() -> None:
+    test = rows(90, 2, classes=(0, 1, 1, 1))
+    found = run(rows(60, 0), rows(60, 1), test)
+    assert found.naive is not None and found.naive.value == (test.y == 1).mean()
+    assert found.to_dict()["naive"]["value"] == round(found.naive.value, 6)
+
+
 def test_same_streams_give_the_same_scores() -> None:
     data = (rows(60, 0), rows(60, 1), rows(60, 2))
     assert run(*data) == run(*data)
@@ -58,6 +65,7 @@ def test_same_streams_give_the_same_scores() -> None:
 def test_without_a_label_there_are_no_students_and_the_report_says_so() -> None:
     schema = Schema("table", "t", 9, columns=(Column("a", "numeric", low=0.0, high=1.0),))
     one = Rows(np.zeros((5, 1), np.float32), np.zeros(5, np.int64))
+    assert run(one, one, one, schema).naive is None
     found = run(one, one, one, schema)
     assert found.students == () and "no label" in found.notes[0]
     assert found.best is None

@@ -16,7 +16,8 @@ from understudy.cli.console import JSON, QUIET, bar, plain_errors, print_json
 from understudy.data.records import Records
 from understudy.data.table import write
 from understudy.errors import OutputError
-from understudy.evaluate.score import INTERNAL, Score, score_accuracy
+from understudy.evaluate.score import INTERNAL, Score, score_accuracy, score_commonest
+from understudy.evaluate.utility import COMMONEST
 from understudy.release import Release
 from understudy.release.rows import labels, read_rows
 
@@ -110,8 +111,7 @@ def _predict(
 
 def _measure(truth: np.ndarray, probability: pd.DataFrame) -> Measured:
     guess = probability.to_numpy().argmax(1)
-    commonest = float(np.bincount(truth).max() / len(truth))
-    return Measured(score_accuracy(truth, guess), commonest)
+    return Measured(score_accuracy(truth, guess), score_commonest(truth).value)
 
 
 def _report(output: Path, said: pd.DataFrame, found: Measured | None, json: bool) -> None:
@@ -126,7 +126,7 @@ def _report(output: Path, said: pd.DataFrame, found: Measured | None, json: bool
         score = found.accuracy
         console.print(
             f"  accuracy [bold]{score.value:.3f}[/] ({score.low:.3f} to {score.high:.3f}, 95 %) "
-            f"on these {score.n:,} rows; always answering the commonest class: "
+            f"on these {score.n:,} rows; always answering {COMMONEST}: "
             f"{found.commonest:.3f}\n"
             "[dim]  measured here, on your labels, without noise: internal, and no part of the "
             "release[/]",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import typer
@@ -13,6 +14,9 @@ from understudy.data.stream import Writer
 from understudy.errors import OutputError
 from understudy.evaluate import Scores
 from understudy.evaluate import evaluate as score_release
+from understudy.evaluate.forecasts import REPEATING
+from understudy.evaluate.score import Score
+from understudy.evaluate.utility import COMMONEST, StudentScores
 from understudy.release import Release
 from understudy.release import verify as verify_release
 from understudy.rng import Streams
@@ -141,15 +145,31 @@ def evaluate(
 
 
 def scores_table(scores: Scores) -> Table:
-    """Students trained on synthetic rows beside the same trained on real rows."""
+    """Students trained on synthetic rows beside the same trained on real rows, and on none."""
     title = "students, tested on real rows (internal: reveals statistics of the real data)"
     table = Table(title=title, title_justify="left", header_style="dim")
     for heading in ("student", "score", "trained on synthetic", "trained on real"):
-        table.add_column(heading)
-    for students, decimals in ((scores.utility.students, 3), (scores.forecasts.models, 4)):
-        for student in students:
-            for score in student.scores:
-                real = "" if score.real is None else f"{score.real.value:.{decimals}f}"
-                synthetic = f"{score.synthetic.value:.{decimals}f}"
-                table.add_row(student.student, score.name, synthetic, real)
+        table.add_column(heading, width=10 if "trained" in heading else None)
+    classes, steps = scores.utility, scores.forecasts
+    _add_scores(table, classes.students, (COMMONEST, classes.naive), 3)
+    _add_scores(table, steps.models, (REPEATING, steps.naive), 4)
     return table
+
+
+def _add_scores(
+    table: Table,
+    students: Sequence[StudentScores],
+    untrained: tuple[str, Score | None],
+    decimals: int,
+) -> None:
+    """A row per student and score, and what takes no training below."""
+
+    def figure(score: Score | None) -> str:
+        return "–" if score is None else f"{score.value:.{decimals}f}"
+
+    for student in students:
+        for score in student.scores:
+            table.add_row(student.student, score.name, figure(score.synthetic), figure(score.real))
+    name, naive = untrained
+    if naive is not None:
+        table.add_row(f"[dim]{name}", naive.name, "–", figure(naive), end_section=True)

@@ -36,6 +36,7 @@ from understudy.rng import Streams
 
 __all__ = [
     "MAE",
+    "REPEATING",
     "Forecaster",
     "Forecasting",
     "Forecasts",
@@ -45,6 +46,8 @@ __all__ = [
 ]
 
 MAE = "next-step error (MAE)"
+REPEATING = "repeating the last step"
+"""What `Forecasts.naive` is the error of."""
 TREES = 50
 MOST = 4000
 

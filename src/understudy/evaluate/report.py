@@ -22,10 +22,10 @@ from understudy.evaluate.axes import axes
 from understudy.evaluate.correlation import largest_differences
 from understudy.evaluate.embedding import Embedding
 from understudy.evaluate.fidelity import ColumnFit, Fidelity
-from understudy.evaluate.forecasts import MAE, Forecasts
+from understudy.evaluate.forecasts import MAE, REPEATING, Forecasts
 from understudy.evaluate.rows import Rows
 from understudy.evaluate.score import INTERNAL, Compared
-from understudy.evaluate.utility import StudentScores, Utility
+from understudy.evaluate.utility import COMMONEST, StudentScores, Utility
 
 __all__ = ["Material", "render"]
 
@@ -89,6 +89,7 @@ def _text(m: Material) -> dict[str, Any]:
         "tiles": _tiles(m),
         "verdict": _verdict(m),
         "forecasts": m.forecasts,
+        "repeating": REPEATING,
         "forecast_words": _forecast_words(m),
         "utility": m.utility,
         "utility_method": _method(m),
@@ -231,9 +232,12 @@ def _verdict(m: Material) -> str:
         f"{words.percent(synthetic.value)} of the held-out real data "
         f"(95 % interval {words.percent(synthetic.low)} to {words.percent(synthetic.high)})."
     )
-    if real is None:
+    if real is not None:
+        said = f"{said} Trained on real data it reaches {words.percent(real.value)}."
+    if m.utility.naive is None:
         return said
-    return f"{said} Trained on real data it reaches {words.percent(real.value)}."
+    naive = words.percent(m.utility.naive.value)
+    return f"{said} Always answering {COMMONEST} would be right on {naive}."
 
 
 def _method(m: Material) -> str:
@@ -259,9 +263,14 @@ def _heading(m: Material, measure: str) -> str:
 
 def _student_rows(utility: Utility) -> list[dict[str, Any]]:
     measures = _measures(utility)
-    return [
+    rows: list[dict[str, Any]] = [
         {"student": s.student, "cells": [_cell(s, n) for n in measures]} for s in utility.students
     ]
+    if utility.naive is not None:
+        naive = [utility.naive if n == utility.naive.name else None for n in measures]
+        cells = [{"synthetic": None, "real": score} for score in naive]
+        rows.append({"student": COMMONEST, "cells": cells})
+    return rows
 
 
 def _cell(student: StudentScores, name: str) -> dict[str, Any]:

@@ -25,6 +25,7 @@ __all__ = [
     "resample",
     "score_accuracy",
     "score_auc",
+    "score_commonest",
     "score_f1",
     "weights",
     "wilson",
@@ -117,6 +118,11 @@ def score_accuracy(truth: np.ndarray, guess: np.ndarray) -> Score:
     hits, n = int((truth == guess).sum()), len(truth)
     low, high = wilson(hits, n)
     return Score("accuracy", hits / n, low, high, n)
+
+
+def score_commonest(truth: np.ndarray) -> Score:
+    """Accuracy of always answering the commonest of these labels: what takes no learning."""
+    return score_accuracy(truth, np.full_like(truth, np.bincount(truth).argmax()))
 
 
 def score_f1(

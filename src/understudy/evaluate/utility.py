@@ -16,11 +16,19 @@ import numpy as np
 
 from understudy.data.schema import Schema
 from understudy.evaluate.rows import Rows
-from understudy.evaluate.score import Compared, Score, score_accuracy, score_auc, score_f1
+from understudy.evaluate.score import (
+    Compared,
+    Score,
+    score_accuracy,
+    score_auc,
+    score_commonest,
+    score_f1,
+)
 from understudy.evaluate.students import Learner, Tick, answer, students
 from understudy.rng import Streams
 
 __all__ = [
+    "COMMONEST",
     "Progress",
     "Rows",
     "StudentScores",
@@ -29,6 +37,9 @@ __all__ = [
     "share",
     "ticker",
 ]
+
+COMMONEST = "the commonest class"
+"""What `Utility.naive` is the accuracy of: giving it as every answer."""
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage in words, the work done and the work in all."""
@@ -56,11 +67,12 @@ class StudentScores:
 
 @dataclass(frozen=True)
 class Utility:
-    """All students, and what could not be measured and why."""
+    """All students, what could not be measured and why, and what takes no learning at all."""
 
     students: tuple[StudentScores, ...]
     notes: tuple[str, ...] = ()
     positive: str | None = None
+    naive: Score | None = None
 
     @property
     def best(self) -> StudentScores | None:
@@ -72,6 +84,7 @@ class Utility:
         return {
             "students": [s.to_dict() for s in self.students],
             "positive_class": self.positive,
+            "naive": self.naive.to_dict() if self.naive else None,
             "notes": list(self.notes),
         }
 
@@ -105,7 +118,7 @@ def measure_utility(
             probability = answer(learn, schema, rows, test.x, streams, tick)
             sides.append(_score(schema, probability, test, streams))
         done.append(StudentScores(name, _beside(*sides)))
-    return Utility(tuple(done), notes, positive)
+    return Utility(tuple(done), notes, positive, score_commonest(test.y))
 
 
 def _score(
