@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.data import Column, Encoded, Records, Schema, encode, from_frame, split
+from understudy.data.split import most_blocks
 from understudy.errors import StudyError
 from understudy.rng import Streams
 
@@ -266,7 +268,7 @@ def test_windows_of_one_series_stay_at_one_site() -> None:
 
 
 def test_blocks_need_stretches_longer_than_a_window_and_series_from_a_table() -> None:
-    with pytest.raises(StudyError, match="fewer sites"):
+    with pytest.raises(StudyError, match=r"5 sites.* set sites = 2"):
         cut_windows("blocks", 5, [13], 1)
     with pytest.raises(StudyError, match="series read from a table"):
         cut(rows(9), "blocks", 2)
@@ -275,6 +277,32 @@ def test_blocks_need_stretches_longer_than_a_window_and_series_from_a_table() ->
     encoded = encode(schema, replace(records, person=records.recording))
     with pytest.raises(StudyError, match="without persons"):
         split(schema, encoded, "blocks", 2, rng=np.random.default_rng(0), records=records)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.integers(4, 40), min_size=1, max_size=4), st.integers(1, 5), st.integers(2, 30))
+def test_too_many_blocks_are_refused_with_the_largest_number_that_works(
+    steps: list[int], stride: int, sites: int
+) -> None:
+    def refused(sites: int) -> str:
+        try:
+            cut_windows("blocks", sites, steps, stride)
+        except StudyError as error:
+            return error.do
+        return ""
+
+    said = re.search(r"set sites = (\d+)", refused(sites))
+    if said is not None:
+        most = int(said[1])
+        assert not refused(most) and most < sites
+        assert all(refused(more) for more in range(most + 1, sites))
+
+
+def test_the_largest_number_of_blocks_is_soon_found_among_many_windows() -> None:
+    recording = np.repeat(np.arange(3000), 40)
+    start = np.tile(np.arange(40), 3000)
+    assert 5000 <= most_blocks(120_000, recording, start, 24) < 6000
+    assert most_blocks(120_000, recording[:40], start[:40], 24) == 1
 
 
 def test_a_file_without_rows_is_cut_into_empty_sites() -> None:

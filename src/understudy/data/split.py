@@ -29,6 +29,8 @@ __all__ = ["SPLITS", "split"]
 MAX_CLUSTERS = 1_000
 LARGE = 20_000
 """Above so many rows k-means works on mini-batches."""
+TRIED = 1_000
+"""So many numbers of blocks are tried, to name the largest that works."""
 
 
 def split(
@@ -172,15 +174,42 @@ def blocks_of_time(
         )
     order, recording, start = timed
     site = np.arange(len(order)) * sites // max(len(order), 1)
-    found = np.empty(len(order), np.int64)
-    found[order] = np.where(crossing(site, recording, start, schema.shape[0]), -1, site)
-    if len(np.unique(found[found >= 0])) < min(sites, len(order)):
+    if not _all_have_windows(sites, recording, start, schema.shape[0]):
+        most = most_blocks(sites, recording, start, schema.shape[0])
         raise StudyError(
             "stretches of time that are longer than a window",
-            f"too many sites ({sites})",
-            "use fewer sites, or a stride as long as the window",
+            f"shorter ones, for {sites} sites",
+            f"set sites = {most}, or a stride as long as the window in the schema",
         )
+    found = np.empty(len(order), np.int64)
+    found[order] = np.where(crossing(site, recording, start, schema.shape[0]), -1, site)
     return found
+
+
+def _all_have_windows(sites: int, recording: np.ndarray, start: np.ndarray, length: int) -> bool:
+    """Whether each of so many equal stretches keeps its first window, out of the next one's way."""
+    n, sites = len(start), min(sites, len(start))
+    first = -(-np.arange(sites) * n // max(sites, 1))
+    here, after = first[:-1], first[1:]
+    reaches = (recording[here] == recording[after]) & (start[after] < start[here] + length)
+    return not reaches.any()
+
+
+def most_blocks(sites: int, recording: np.ndarray, start: np.ndarray, length: int) -> int:
+    """The largest number of equal stretches below ``sites`` that all have a window of their own.
+
+    Windows are in order of time. Where recordings end, more may work than fewer: the numbers are
+    tried from the top, and after a thousand the one is taken that works wherever borders fall.
+    """
+    span = int(start.max()) + length
+    place = recording * (2 * span) + start
+    widest = int((np.searchsorted(place, place + length) - np.arange(len(place))).max())
+    sure = min(len(place) // widest, sites - 1)
+    ends = np.append(np.flatnonzero(np.diff(recording)), len(start) - 1)
+    starts = np.append(0, ends[:-1] + 1)
+    top = int(((start[ends] - start[starts]) // length + 1).sum())
+    tried = range(min(sites - 1, top), sure, -1)[:TRIED]
+    return next((n for n in tried if _all_have_windows(n, recording, start, length)), sure)
 
 
 def person(
