@@ -264,5 +264,5 @@ def test_a_typo_is_answered_with_the_nearest_key() -> None:
 
 
 def test_a_wrong_choice_lists_the_right_ones() -> None:
-    with pytest.raises(StudyError, match="'record' or 'person' or 'site'"):
+    with pytest.raises(StudyError, match='"record" or "person" or "site"'):
         parse(privacy={"unit": "patient"})

@@ -19,6 +19,7 @@ from types import UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from understudy.data.schema import Schema
+from understudy.data.schema_toml import toml_value
 from understudy.errors import StudyError
 from understudy.privacy.clip import Unit
 from understudy.privacy.plan import Trust
@@ -28,7 +29,16 @@ if sys.version_info >= (3, 11):
 else:  # pragma: no cover
     import tomli as tomllib
 
-__all__ = ["Cohort", "Privacy", "Simulation", "SiteEntry", "Study", "Training", "setting"]
+__all__ = [
+    "Cohort",
+    "Privacy",
+    "Simulation",
+    "SiteEntry",
+    "Study",
+    "Training",
+    "allowed",
+    "setting",
+]
 
 T = TypeVar("T")
 
@@ -258,10 +268,7 @@ def _table(cls: type[T], data: Mapping[str, Any], where: str) -> T:
 
 def _typed(value: Any, hint: Any, where: str) -> Any:
     """The value if it has the declared type (an int may stand for a float)."""
-    choices = (
-        get_args(hint) if get_origin(hint) in (UnionType, Literal) or _is_union(hint) else (hint,)
-    )
-    for choice in choices:
+    for choice in _choices(hint):
         if get_origin(choice) is Literal:
             if value in get_args(choice):
                 return value
@@ -278,17 +285,28 @@ def _typed(value: Any, hint: Any, where: str) -> Any:
             return value
         elif value == choice and type(value) is type(choice):
             return value
-    wanted = " or ".join(_name(choice) for choice in choices if choice is not type(None))
     raise StudyError(
-        f"{where} as {wanted}", f"{type(value).__name__} {value!r}", "correct the value"
+        f"{where} as {allowed(hint)}", f"{type(value).__name__} {value!r}", "correct the value"
     )
+
+
+def allowed(hint: Any) -> str:
+    """What a setting of this type may be, as it stands in a study file."""
+    return " or ".join(_name(choice) for choice in _choices(hint) if choice is not type(None))
+
+
+def _choices(hint: Any) -> tuple[Any, ...]:
+    several = get_origin(hint) in (UnionType, Literal) or _is_union(hint)
+    return get_args(hint) if several else (hint,)
 
 
 def _name(choice: Any) -> str:
     if get_origin(choice) is Literal:
-        return " or ".join(map(repr, get_args(choice)))
+        return allowed(choice)
+    if get_origin(choice) is tuple:
+        return f"a list of {_name(get_args(choice)[0]).removeprefix('a ')}s"
     return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(
-        choice, repr(choice) if isinstance(choice, str) else "a list"
+        choice, toml_value(choice) if isinstance(choice, str) else "a table"
     )
 
 

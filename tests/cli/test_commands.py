@@ -86,6 +86,20 @@ def test_recipes_lists_all_and_explains_each() -> None:
     assert "choose one" in invoke("recipes", "nothing", code=4)
 
 
+def test_recipes_says_what_each_option_may_be_and_is_by_default() -> None:
+    shown = runner.invoke(app, ["recipes", "signds"], env={"COLUMNS": "200"}).output
+    lines = {line.split("│")[1].strip(): line for line in shown.splitlines() if "│" in line}
+    assert '"logistic" or "nn" or "lenet" or "wae"' in lines["model"]
+    assert lines["model"].split("│")[2].strip() == '"logistic"', "as it stands in a study file"
+    assert "a whole number" in lines["hidden"] and "a number" in lines["top"]
+    vae = runner.invoke(app, ["recipes", "fedvae"], env={"COLUMNS": "200"}).output
+    assert "a list of whole numbers" in vae and "None" not in vae
+    (found,) = json.loads(invoke("recipes", "fedvae", "--json"))
+    options = {option["name"]: option for option in found["options"]}
+    assert options["net"]["allowed"] == ["dense", "conv"] and options["net"]["default"] == "dense"
+    assert options["widths"]["default"] == [128] and options["cosines"]["default"] is None
+
+
 def test_plan_prints_the_claim_and_spends_nothing(place: Path) -> None:
     before = {path.name for path in place.iterdir()}
     assert "ε = 2" in invoke("plan", place / "study.toml").replace("\n", " ")

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, fields
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from understudy.cli.console import JSON, plain_errors, print_json
+from understudy.data.schema_toml import toml_value
 from understudy.errors import StudyError
 from understudy.federation.recipe import RecipeInfo
 from understudy.recipes import infos
+from understudy.study import allowed
 
 __all__ = ["recipes"]
 
@@ -42,18 +44,37 @@ def _trusts(info: RecipeInfo) -> str:
     return ", ".join(f"{unit}/{trust}" for unit, trust in pairs) or "none (not private)"
 
 
-def _toml(value: Any) -> str:
-    """A default as it stands in a study file."""
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _options(info: RecipeInfo) -> list[tuple[str, str, str, str]]:
+    """Key, default and allowed values as they stand in a study file, and meaning."""
+    hints = get_type_hints(info.options)
+    return [
+        (f.name, _default(f.default), allowed(hints[f.name]), str(f.metadata.get("help", "")))
+        for f in fields(info.options)
+    ]
 
 
-def _options(info: RecipeInfo) -> list[tuple[str, str, str]]:
-    def default(f: Any) -> str:
-        return "required" if f.default is MISSING else _toml(f.default)
+def _default(value: Any) -> str:
+    if value is MISSING:
+        return "required"
+    return "(left out)" if value is None else toml_value(value)
 
-    return [(f.name, default(f), str(f.metadata.get("help", ""))) for f in fields(info.options)]
+
+def _options_json(info: RecipeInfo) -> list[dict[str, Any]]:
+    hints = get_type_hints(info.options)
+    return [
+        {
+            "name": f.name,
+            "default": None if f.default is MISSING else f.default,
+            "required": f.default is MISSING,
+            "allowed": _choices(hints[f.name]) or allowed(hints[f.name]),
+            "help": str(f.metadata.get("help", "")),
+        }
+        for f in fields(info.options)
+    ]
+
+
+def _choices(hint: Any) -> list[Any]:
+    return list(get_args(hint)) if get_origin(hint) is Literal else []
 
 
 def _as_json(info: RecipeInfo) -> dict[str, Any]:
@@ -67,7 +88,7 @@ def _as_json(info: RecipeInfo) -> dict[str, Any]:
         "default": list(info.default),
         "rounds": info.rounds,
         "corrections": info.corrections,
-        "options": [dict(zip(("name", "default", "help"), o, strict=True)) for o in _options(info)],
+        "options": _options_json(info),
     }
 
 
@@ -94,8 +115,10 @@ def _show_one(info: RecipeInfo) -> None:
     table = Table(
         title=r"options, under \[recipe] in study.toml", title_justify="left", header_style="dim"
     )
-    for heading in ("key", "default", "meaning"):
-        table.add_column(heading, overflow="fold")
+    narrow = 16 if console.width < 120 else None  # room for the meaning
+    for heading in ("key", "default", "allowed", "meaning"):
+        width = narrow if heading == "allowed" else None
+        table.add_column(heading, overflow="fold", max_width=width)
     for row in _options(info):
         table.add_row(*row)
     console.print(table)
