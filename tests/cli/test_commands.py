@@ -109,6 +109,22 @@ def test_plan_prints_the_claim_and_spends_nothing(place: Path) -> None:
     assert {path.name for path in place.iterdir()} == before
 
 
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_solving_for_the_noise_shows_a_sign_of_life(
+    command: str, place: Path, tmp_path: Path
+) -> None:
+    def told(*options: str) -> str:
+        out = ("--out", tmp_path / f"release{len(list(tmp_path.iterdir()))}")
+        words = [command, place / "study.toml", *(out if command == "run" else ()), *options]
+        result = runner.invoke(app, [str(w) for w in words], env={"FORCE_COLOR": "1"})
+        assert result.exit_code == 0, result.output
+        assert "solving for the noise" not in result.stdout
+        return result.stderr
+
+    assert "solving for the noise" in told(), "on standard error"
+    assert told("--quiet") == "" and told("--json") == ""
+
+
 def test_plan_projects_to_larger_populations_and_says_it_is_no_claim(
     place: Path, tmp_path: Path
 ) -> None:

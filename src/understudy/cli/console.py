@@ -17,7 +17,7 @@ from rich.table import Table
 from understudy.errors import UnderstudyError
 from understudy.privacy.claim import Claim, round_up
 
-__all__ = ["JSON", "QUIET", "bar", "claims_panel", "plain_errors", "print_json"]
+__all__ = ["JSON", "QUIET", "bar", "claims_panel", "plain_errors", "print_json", "spinner"]
 
 JSON = typer.Option(False, "--json", help="Print JSON, for machines.")
 QUIET = typer.Option(False, "--quiet", "-q", help="No progress bar.")
@@ -64,6 +64,16 @@ def bar(title: str, quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
         yield lambda done, total, note: progress.update(
             task, completed=done, total=total, note=note
         )
+
+
+@contextmanager
+def spinner(doing: str, quiet: bool) -> Iterator[None]:
+    """A sign of life while something takes seconds and cannot say how many."""
+    if quiet:
+        yield
+        return
+    with Console(stderr=True).status(f"[bold]{doing} …"):
+        yield
 
 
 def _price(value: float | None) -> str:

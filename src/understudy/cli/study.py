@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -15,10 +15,18 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from understudy.cli.console import JSON, QUIET, bar, claims_panel, plain_errors, print_json
+from understudy.cli.console import (
+    JSON,
+    QUIET,
+    bar,
+    claims_panel,
+    plain_errors,
+    print_json,
+    spinner,
+)
 from understudy.errors import StudyError
 from understudy.federation.recipe import Recipe
-from understudy.privacy.claim import claims, projection, round_up, spent_so_far
+from understudy.privacy.claim import Claim, claims, projection, round_up, spent_so_far
 from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection
@@ -30,12 +38,14 @@ from understudy.study import Study
 __all__ = ["plan", "run", "train"]
 
 _TELLING = 0.1  # a choice that tells less than this share is as good as a lot
+SOLVING = "solving for the noise"
 STUDY = typer.Argument(..., help="The study file (study.toml).")
 
 
 def plan(
     study: Path = STUDY,
     project: str = typer.Option("", help="Populations to project to, e.g. 1000,30000."),
+    quiet: bool = QUIET,
     json: bool = JSON,
 ) -> None:
     """Say what a study will cost and spend, before anything is trained.
@@ -50,12 +60,15 @@ def plan(
     """
     with plain_errors(json):
         loaded = Study.load(study)
-        recipe = build(loaded)
-        projected = [projection(recipe.plan, n) for n in _populations(project)]
+        populations = _populations(project)
+        with spinner(SOLVING, quiet or json):
+            recipe = build(loaded)
+            said = claims(recipe.plan, "os")
+            projected = [projection(recipe.plan, n) for n in populations]
         if json:
-            print_json(_as_json(loaded, recipe, projected))
+            print_json(_as_json(loaded, recipe, said, projected))
         else:
-            _show(loaded, recipe, projected)
+            _show(loaded, recipe, said, projected)
 
 
 def _populations(text: str) -> list[int]:
@@ -75,7 +88,9 @@ def _message_bytes(recipe: Recipe) -> int:
     return max(sum(part.bytes for part in phase.parts) for phase in recipe.plan.phases)
 
 
-def _as_json(study: Study, recipe: Recipe, projected: list[dict[str, float]]) -> dict[str, Any]:
+def _as_json(
+    study: Study, recipe: Recipe, said: Sequence[Claim], projected: list[dict[str, float]]
+) -> dict[str, Any]:
     return {
         "study": study.name,
         "hash": study.hash,
@@ -84,12 +99,14 @@ def _as_json(study: Study, recipe: Recipe, projected: list[dict[str, float]]) ->
         "bytes_per_round_and_site": _message_bytes(recipe),
         "epsilon_per_update": recipe.plan.update_epsilon,
         "updates_per_site": sum(phase.participations for phase in recipe.plan.phases),
-        "claims": [claim.to_dict() for claim in claims(recipe.plan, "os")],
+        "claims": [claim.to_dict() for claim in said],
         "projections": projected,
     }
 
 
-def _show(study: Study, recipe: Recipe, projected: list[dict[str, float]]) -> None:
+def _show(
+    study: Study, recipe: Recipe, said: Sequence[Claim], projected: list[dict[str, float]]
+) -> None:
     console, found = Console(), recipe.plan
     table = Table(title=f"plan of {study.name}", title_justify="left", show_header=False)
     rows = {
@@ -106,7 +123,7 @@ def _show(study: Study, recipe: Recipe, projected: list[dict[str, float]]) -> No
     for name, value in rows.items():
         table.add_row(f"[bold]{name}", value)
     console.print(table)
-    console.print(claims_panel(claims(found, "os")))
+    console.print(claims_panel(said))
     _warn_of_chance(found, console)
     if recipe.info.corrections:
         console.print(f"[dim]{recipe.info.corrections}[/]")
@@ -243,9 +260,10 @@ def run(
 
 def train(study: Study, out: Path, quiet: bool, **options: Any) -> Release:
     """Run a study under a progress bar that shows rounds and ε so far."""
-    with bar(f"training {study.name}", quiet) as tick, _between_rounds() as interrupted:
-        tick(0, 1, "solving for the noise, reading rows")
+    with spinner(SOLVING, quiet):
         price = _price_so_far(build(study))
+    with bar(f"training {study.name}", quiet) as tick, _between_rounds() as interrupted:
+        tick(0, 1, "reading rows")
 
         def progress(done: int, total: int) -> None:
             tick(done, total, "" if quiet else price(done))
