@@ -48,6 +48,8 @@ def test_a_draft_without_identifiers_describes_the_file_it_came_from(tmp_path) -
         "result": "categorical",
     }
     assert schema.classes == ("0", "1") and schema.name == "rows"
+    assert 'name = "rows"  # guess: the file\'s name' in text
+    assert 'name = "clinic"\n' in drafted(tmp_path, table(), name="clinic")[0]
     assert all(f.level == "ok" for f in check(schema, tmp_path / "rows.csv"))
 
 

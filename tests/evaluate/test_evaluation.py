@@ -237,6 +237,18 @@ def test_a_report_has_the_sections_of_its_kind_and_no_others(reports, kind, show
     assert {name for name, text in SECTIONS.items() if text in page} == shown
 
 
+def test_a_report_is_headed_by_what_the_study_is_called(
+    table_release, table_records, tmp_path, monkeypatch
+) -> None:
+    """A drafted schema is called like its file: "rows" tells a reader nothing."""
+    table_release.schema = replace(table_release.schema, name="rows")
+    page = evaluate(table_release, table_records, tmp_path / "a").report.read_text()
+    assert "<h1>An understudy for test</h1>" in page and "<title>test · " in page
+    monkeypatch.setattr(type(table_release), "manifest", {"recipe": "fake"})
+    page = evaluate(table_release, table_records, tmp_path / "b").report.read_text()
+    assert "<h1>An understudy for rows</h1>" in page, "the data's name is better than none"
+
+
 def names(found: list[dict]) -> set[str]:  # type: ignore[type-arg]
     return {f["name"] for f in found}
 

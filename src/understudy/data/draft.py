@@ -73,7 +73,16 @@ def draft(
     path = Path(path)
     if not path.exists():
         raise DataError("a data file", f"nothing at {path}", "check the path")
-    name = name or re.split(r"\.(csv|parquet|pq|npz)", path.name)[0]
+    if name:
+        return _draft(path, label, name, series)
+    stem = re.split(r"\.(csv|parquet|pq|npz)", path.name)[0]
+    text, warnings = _draft(path, label, stem, series)
+    return re.sub(r"(?m)^(name = .*)$", r"\1  # guess: the file's name", text, count=1), warnings
+
+
+def _draft(
+    path: Path, label: str | None, name: str, series: SeriesHints | None
+) -> tuple[str, list[str]]:
     from understudy.data.draft_series import draft_series, series_in
 
     if series is not None:

@@ -81,7 +81,7 @@ def _initials(name: str) -> str:
 
 def _text(m: Material) -> dict[str, Any]:
     return {
-        "name": m.schema.name,
+        "name": m.manifest.get("name") or m.schema.name,
         "internal": INTERNAL,
         "lead": _lead(m),
         "headline": words.headline(m.claims),
