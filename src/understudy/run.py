@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ import numpy as np
 
 from understudy.data.bundled import bundled
 from understudy.data.encode import Encoded, encode
+from understudy.data.records import Progress
 from understudy.data.shards import Shards
 from understudy.data.split import split
 from understudy.data.table import Records, read
@@ -43,7 +44,6 @@ from understudy.study import SiteEntry, Study
 
 __all__ = ["load_sites", "run"]
 
-Progress = Callable[[int, int], None]
 _RESERVED = "reserved"  # in the private folder: the sites' own ledgers have been charged
 
 
@@ -56,13 +56,15 @@ def run(
     resume: bool = False,
     wire: bool = False,
     rows: int = 1000,
+    reading: Progress | None = None,
     progress: Progress | None = None,
 ) -> Release:
     """Train with every site in this process and return the release (saved to ``out`` if given).
 
     ``seed`` makes the run repeatable and marks its claims "simulation". ``wire`` sends every
     message through the byte format. ``rows`` is the size of the sample in the release (a
-    classifier's has none).
+    classifier's has none). ``reading`` is told how many image files were read, of how many;
+    ``progress`` how many rounds are done.
     """
     recipe = build(study)
     claims(recipe.plan, "os")  # a plan that no claim can be made for is refused here
@@ -70,7 +72,7 @@ def run(
         raise StudyError("a sample of 0 rows or more", f"{rows}", "ask for 1000, say")
     with _workplace(None if out is None else Path(out), resume) as folder:
         journal = _Journal.open(folder, study, seed, resume)
-        data = load_sites(study, sites, rng=journal.streams.child("data"))
+        data = load_sites(study, sites, rng=journal.streams.child("data"), progress=reading)
         data = recipe.rows(data) if isinstance(recipe, CentralVAE) else data
         with ExitStack() as stack:
             ledger = stack.enter_context(Ledger(folder / "ledger.jsonl"))
@@ -94,33 +96,40 @@ def run(
     return release
 
 
-def load_sites(study: Study, sites: Sequence[Records] | None, *, rng: Streams) -> Shards:
+def load_sites(
+    study: Study,
+    sites: Sequence[Records] | None,
+    *,
+    rng: Streams,
+    progress: Progress | None = None,
+) -> Shards:
     """Encode every site's rows and check them, before anything is spent."""
     if sites is not None:
         if len(sites) != study.n_sites:
             raise StudyError(f"{study.n_sites} sites", f"{len(sites)}", "match the study")
         return _pack([encode(study.schema, records) for records in sites])
     if study.sites:
-        return _pack([_encode_site(study, entry) for entry in study.sites])
+        return _pack([_encode_site(study, entry, progress) for entry in study.sites])
     if study.simulation is None:
         raise StudyError("[simulation] or [[site]] entries", "neither", "say where the rows are")
-    return _split(study, rng=rng)
+    return _split(study, progress, rng=rng)
 
 
-def _encode_site(study: Study, entry: SiteEntry) -> Encoded:
+def _encode_site(study: Study, entry: SiteEntry, progress: Progress | None) -> Encoded:
     try:
-        return encode(study.schema, read(study.base / entry.data, study.schema))
+        held = read(study.base / entry.data, study.schema, progress=progress)
+        return encode(study.schema, held)
     except DataError as error:
         raise DataError(f"{error.expected} (site {entry.name})", error.found, error.do) from error
 
 
-def _split(study: Study, *, rng: Streams) -> Shards:
+def _split(study: Study, progress: Progress | None, *, rng: Streams) -> Shards:
     assert study.simulation is not None
     plan, source = study.simulation, study.simulation.data
     if source.startswith("bundled:"):
         records = bundled(source.removeprefix("bundled:"))[1]
     else:
-        records = read(study.base / source, study.schema)
+        records = read(study.base / source, study.schema, progress=progress)
     rows = encode(study.schema, records)
     given: dict[str, Any] = {"rng": rng.numpy("split"), "records": records}
     for name in given.keys() & plan.options.keys():

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from understudy.cli import app
 from understudy.data.bundled import bundled
+from understudy.data.schema import Schema
 from understudy.data.table import write
 from understudy.recipes import RECIPES
 
@@ -123,6 +128,51 @@ def test_solving_for_the_noise_shows_a_sign_of_life(
 
     assert "solving for the noise" in told(), "on standard error"
     assert told("--quiet") == "" and told("--json") == ""
+
+
+PICTURES = """
+[study]
+name = "pictures"
+schema = "schema.toml"
+recipe = "fedmoments"
+[privacy]
+epsilon = 8.0
+[simulation]
+data = "images"
+sites = 2
+"""
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_reading_a_folder_of_images_shows_a_bar(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, int, str]] = []
+
+    @contextmanager
+    def bar(title: str, quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
+        yield lambda *told: None if quiet else seen.append(told)
+
+    for module in ("study", "schema"):
+        monkeypatch.setattr(f"understudy.cli.{module}.bar", bar)
+    rng = np.random.default_rng(0)
+    (tmp_path / "images").mkdir()
+    for i in range(70):
+        pixels = rng.integers(0, 256, (4, 4), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "images" / f"{i}.png")
+    schema = Schema("image", "dots", 70, shape=(4, 4))
+    (tmp_path / "schema.toml").write_text(schema.to_toml())
+    (tmp_path / "study.toml").write_text(PICTURES)
+    check = ("schema", "check", tmp_path / "schema.toml", tmp_path / "images")
+    run = ("run", tmp_path / "study.toml", "--rows", 1, "--out", tmp_path / "out")
+    invoke(*(run if command == "run" else check), "--quiet")
+    assert not seen
+    shutil.rmtree(tmp_path / "out", ignore_errors=True)
+    invoke(*(run if command == "run" else check))
+    assert [told for told in seen if told[2] == "reading images"] == [
+        (64, 70, "reading images"),
+        (70, 70, "reading images"),
+    ]
 
 
 def test_plan_projects_to_larger_populations_and_says_it_is_no_claim(
@@ -233,6 +283,19 @@ def test_ctrl_c_keeps_state_and_resume_goes_on(place: Path, tmp_path: Path) -> N
     invoke("run", study, "--out", tmp_path / "r", "--resume", "--quiet")
     verdict = json.loads(invoke("verify", tmp_path / "r", "--json"))
     assert verdict["ok"] and not partial.exists()
+
+
+def test_ctrl_c_before_the_first_round_ends_at_once_and_spends_nothing(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pressed(study: object, *, reading: Callable[[int, int], None], **_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        reading(64, 4000)
+        pytest.fail("it goes on reading")
+
+    monkeypatch.setattr("understudy.cli.study.run_study", pressed)
+    said = invoke("run", place / "study.toml", "--out", tmp_path / "r", "--quiet", code=130)
+    assert "Nothing was spent" in said and "--resume" not in said
 
 
 def test_demo_goes_the_whole_way(tmp_path: Path) -> None:

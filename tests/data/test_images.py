@@ -99,6 +99,15 @@ def test_order_is_kept_by_many_threads(tmp_path: Path) -> None:
     assert threading.active_count() == before
 
 
+def test_reading_a_folder_tells_how_far_it_is(tmp_path: Path) -> None:
+    for i in range(150):
+        save(tmp_path / "ab"[i % 2] / f"{i}.png", "L")
+    seen: list[tuple[int, int]] = []
+    classes = Schema("image", "i", 9, classes=("a", "b"), shape=(4, 3))
+    read(tmp_path, classes, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(64, 150), (128, 150), (150, 150)]
+
+
 @pytest.mark.parametrize("ending", [".jpg", ".png"])
 def test_truncated_images_are_refused(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"mrs-x{ending}"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from understudy.data.encode import Encoded, decode
 from understudy.data.schema import Column, Schema
@@ -157,6 +158,23 @@ def test_progress_is_one_bar_from_start_to_end(table_release, table_records, tmp
     )
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert seen[-1] == (1000, 1000) and {total for _, total in seen} == {1000}
+
+
+def test_reading_images_is_part_of_the_bar(image_release, image_records, tmp_path) -> None:
+    for i, (pixels, name) in enumerate(
+        zip(image_records.images, image_records.labels, strict=True)
+    ):
+        (tmp_path / "real" / str(name)).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(tmp_path / "real" / str(name) / f"{i}.png")
+    seen: list[tuple[str, int]] = []
+    real, out = tmp_path / "real", tmp_path / "out"
+
+    def progress(stage: str, done: int, total: int) -> None:
+        seen.append((stage, done))
+
+    evaluate(image_release, real, out, test=real, progress=progress)
+    assert [stage for stage, _ in seen].count("reading images") == 8, "200 images, 64 at a time"
+    assert [done for _, done in seen] == sorted(done for _, done in seen)
 
 
 def test_hold_out_keeps_class_shares_and_uses_each_row_once() -> None:

@@ -346,7 +346,12 @@ def test_images_in_a_folder_are_read_sorted_by_class_or_not(seen: Release, tmp_p
         for folder in (tmp_path / "pile", tmp_path / "classes" / name):
             folder.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels).save(folder / f"{i}.png")
-    pile, classes = (read_rows(tmp_path / name, seen.schema) for name in ("pile", "classes"))
+    told: list[tuple[int, int]] = []
+    pile, classes = (
+        read_rows(tmp_path / name, seen.schema, progress=lambda *done: told.append(done))
+        for name in ("pile", "classes")
+    )
+    assert told == [(6, 6), (6, 6)]
     assert labels(SQUARES, pile) is None
     assert labels(SQUARES, classes).tolist() == [0] * 3 + [1] * 3  # type: ignore[union-attr]
     assert seen.predict(pile)["predicted"].tolist() == ["dark", "light"] * 3

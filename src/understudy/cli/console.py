@@ -17,7 +17,16 @@ from rich.table import Table
 from understudy.errors import UnderstudyError
 from understudy.privacy.claim import Claim, round_up
 
-__all__ = ["JSON", "QUIET", "bar", "claims_panel", "plain_errors", "print_json", "spinner"]
+__all__ = [
+    "JSON",
+    "QUIET",
+    "bar",
+    "claims_panel",
+    "plain_errors",
+    "print_json",
+    "reading",
+    "spinner",
+]
 
 JSON = typer.Option(False, "--json", help="Print JSON, for machines.")
 QUIET = typer.Option(False, "--quiet", "-q", help="No progress bar.")
@@ -45,8 +54,11 @@ def print_json(value: Any) -> None:
     print(jsonlib.dumps(value, indent=2, ensure_ascii=False))
 
 
+Tick = Callable[[int, int, str], None]
+
+
 @contextmanager
-def bar(title: str, quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
+def bar(title: str, quiet: bool) -> Iterator[Tick]:
     """A progress bar; call it with (done, total, note)."""
     if quiet:
         yield lambda done, total, note: None
@@ -64,6 +76,11 @@ def bar(title: str, quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
         yield lambda done, total, note: progress.update(
             task, completed=done, total=total, note=note
         )
+
+
+def reading(tick: Tick) -> Callable[[int, int], None]:
+    """A bar as readers of files call it: of image files, which take long, they say how many."""
+    return lambda done, total: tick(done, total, "reading images")
 
 
 @contextmanager

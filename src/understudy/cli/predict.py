@@ -12,7 +12,7 @@ import pandas as pd
 import typer
 from rich.console import Console
 
-from understudy.cli.console import JSON, QUIET, bar, plain_errors, print_json
+from understudy.cli.console import JSON, QUIET, bar, plain_errors, print_json, reading
 from understudy.data.records import Records
 from understudy.data.table import write
 from understudy.errors import OutputError
@@ -57,7 +57,7 @@ def predict(
         kind = loaded.classifier.kind  # a generator is refused before any row is read
         with bar(f"predicting ({kind})", quiet or json) as tick:
             tick(0, 1, "reading rows")
-            rows = read_rows(data, loaded.schema)
+            rows = read_rows(data, loaded.schema, progress=reading(tick))
             said, measured = _predict(loaded, rows, tick)
             write(Records(frame=said), output)
         _report(output, said, measured, json)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from understudy.cli.console import plain_errors
+from understudy.cli.console import JSON, QUIET, bar, plain_errors, reading
 from understudy.data.check import Finding
 from understudy.data.check import check as check_file
 from understudy.data.draft import draft as draft_file
@@ -29,7 +29,6 @@ app = typer.Typer(
 )
 
 MARKS = {"ok": "[green]✓[/]", "note": "[yellow]–[/]", "error": "[red]✗[/]"}
-JSON = typer.Option(False, "--json", help="Print JSON, for machines.")
 
 
 @app.command()
@@ -91,6 +90,7 @@ def draft(
 def check(
     schema: Path = typer.Argument(..., help="The public schema (TOML)."),
     data: Path = typer.Argument(..., help="CSV, Parquet, npz or a folder of images."),
+    quiet: bool = QUIET,
     json: bool = JSON,
 ) -> None:
     """Say in plain words whether a file fits the schema.
@@ -105,7 +105,10 @@ def check(
       understudy schema check schema.toml patients.parquet --json
     """
     with plain_errors(json):
-        findings = check_file(Schema.load(schema), data)
+        loaded = Schema.load(schema)
+        with bar("checking", quiet or json) as tick:
+            tick(0, 1, "reading rows")
+            findings = check_file(loaded, data, progress=reading(tick))
     fits = all(finding.level != "error" for finding in findings)
     if json:
         print(jsonlib.dumps({"ok": fits, "findings": [asdict(f) for f in findings]}))

@@ -22,6 +22,7 @@ from understudy.cli.console import (
     claims_panel,
     plain_errors,
     print_json,
+    reading,
     spinner,
 )
 from understudy.errors import StudyError
@@ -270,7 +271,12 @@ def train(study: Study, out: Path, quiet: bool, **options: Any) -> Release:
             if interrupted() and done < total:
                 raise KeyboardInterrupt
 
-        return run_study(study, out=out, progress=progress, **options)
+        def read(done: int, total: int) -> None:
+            reading(tick)(done, total)
+            if interrupted():  # nothing is spent yet: there is no round to wait for
+                raise KeyboardInterrupt
+
+        return run_study(study, out=out, reading=read, progress=progress, **options)
 
 
 @contextmanager
@@ -331,9 +337,11 @@ def _uses(release: Release, place: str) -> tuple[str, ...]:
 
 def _say_interrupted(study: Path, out: Path) -> None:
     console = Console(stderr=True)
+    if not out.with_name(out.name + ".partial").exists():
+        console.print("[yellow]Interrupted.[/] Nothing was spent yet.")
+        return
     console.print(
         "[yellow]Interrupted.[/] What was charged stays charged; what was learned is kept."
     )
-    if out.with_name(out.name + ".partial").exists():
-        command = f"understudy run {shlex.quote(str(study))} --out {shlex.quote(str(out))} --resume"
-        console.print(f"Go on with:  {command}", soft_wrap=True)
+    command = f"understudy run {shlex.quote(str(study))} --out {shlex.quote(str(out))} --resume"
+    console.print(f"Go on with:  {command}", soft_wrap=True)

@@ -16,7 +16,7 @@ import numpy as np
 from understudy.data.celeba import ATTRIBUTES, read_celeba
 from understudy.data.images import IMAGE_FILES, read_images
 from understudy.data.leaf import is_leaf, read_leaf
-from understudy.data.records import Records, check_size, file_kind, unreadable
+from understudy.data.records import Progress, Records, check_size, file_kind, unreadable
 from understudy.data.schema import Schema
 from understudy.data.series import fill_missing
 from understudy.errors import DataError
@@ -24,10 +24,10 @@ from understudy.errors import DataError
 __all__ = ["load_npz", "main_array", "read_arrays", "shape_images", "shape_series"]
 
 
-def read_arrays(path: Path, schema: Schema) -> Records:
-    """Read images or series by their public schema."""
+def read_arrays(path: Path, schema: Schema, *, progress: Progress | None = None) -> Records:
+    """Read images or series by their public schema; ``progress`` is told of image files."""
     if path.is_dir() or path.suffix == ".json":
-        return _read_images(path, schema)
+        return _read_images(path, schema, progress)
     if "-idx" in path.name:
         return _read_idx(path, schema)
     return _read_npz(path, schema)
@@ -116,23 +116,26 @@ def _shaped(schema: Schema, held: np.ndarray) -> np.ndarray:
     return held.reshape(shape)
 
 
-def _read_images(path: Path, schema: Schema) -> Records:
+def _read_images(path: Path, schema: Schema, progress: Progress | None) -> Records:
     """CelebA's folder, LEAF's JSON, or a folder of image files."""
     if schema.kind != "image":
         raise DataError("a file of series", "a folder or JSON", "save the series as npz")
     if (path / ATTRIBUTES).exists():
-        return read_celeba(path, schema)
+        return read_celeba(path, schema, progress=progress)
     plain = path.is_dir() and (_images_in(path) or set(_folders(path)) & set(schema.classes))
-    return read_leaf(path, schema) if is_leaf(path) and not plain else _read_folder(path, schema)
+    if is_leaf(path) and not plain:
+        return read_leaf(path, schema, progress=progress)
+    return _read_folder(path, schema, progress)
 
 
-def _read_folder(path: Path, schema: Schema) -> Records:
+def _read_folder(path: Path, schema: Schema, progress: Progress | None) -> Records:
     """Images in one sub-folder per class (or directly, without classes)."""
     single = schema.classes == ("all",)
     _check_folder(path, schema, single)
     held = {"all": path} if single else _folders(path)
     files = [sorted(_images_in(held[name])) if name in held else [] for name in schema.classes]
-    images = read_images([file for group in files for file in group], schema)
+    paths = [file for group in files for file in group]
+    images = read_images(paths, schema, progress=progress)
     labels = np.repeat(np.array(schema.classes), [len(group) for group in files])
     return _arrays_of(schema, images, labels)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from understudy.data.images import read_listed
-from understudy.data.records import Records, check_size, unreadable
+from understudy.data.records import Progress, Records, check_size, unreadable
 from understudy.data.schema import Schema
 from understudy.errors import DataError
 
@@ -27,12 +27,12 @@ IDENTITIES = "identity_CelebA.txt"
 SIGNS = {"-1": 0, "1": 1}
 
 
-def read_celeba(folder: Path, schema: Schema) -> Records:
+def read_celeba(folder: Path, schema: Schema, *, progress: Progress | None = None) -> Records:
     """Images, labels and persons of a CelebA folder. The lists are checked before any decoding."""
     signs = _attribute(folder / ATTRIBUTES, schema)
     names = list(signs)
     person = None if schema.person is None else _persons(folder / IDENTITIES, names)
-    images = read_listed(folder / IMAGES, names, schema)
+    images = read_listed(folder / IMAGES, names, schema, progress=progress)
     labels = np.fromiter(signs.values(), np.int64, len(names))
     values = None if schema.classes == ("all",) else np.array(schema.classes)[labels]
     return Records(images=images, labels=values, person=person)

@@ -15,6 +15,7 @@ import pandas as pd
 from understudy.data.cells import RULES, bounds, read_cells
 from understudy.data.encode import encode
 from understudy.data.layout import overlap_notes
+from understudy.data.records import Progress
 from understudy.data.schema import Column, Schema
 from understudy.data.series import channel_cells
 from understudy.data.table import Records, from_frame, is_series_table, read, read_frame
@@ -33,14 +34,14 @@ class Finding:
     rows: int = 0
 
 
-def check(schema: Schema, path: str | Path) -> list[Finding]:
+def check(schema: Schema, path: str | Path, *, progress: Progress | None = None) -> list[Finding]:
     """Read a file by the schema and say what was found, errors last."""
     path = Path(path)
     try:
         if path.exists() and is_series_table(path, schema):
             return _check_series(schema, read_frame(path, schema))
         if schema.kind != "table" or not path.is_file():
-            return _check_arrays(schema, read(path, schema))
+            return _check_arrays(schema, read(path, schema, progress=progress))
         return _check_table(schema, read_frame(path, schema))
     except DataError as error:
         return [Finding("error", str(error))]

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from understudy.data.records import check_memory
+from understudy.data.records import Progress, check_memory
 from understudy.data.schema import Schema
 from understudy.errors import DataError
 
@@ -43,22 +43,29 @@ DAMAGED = (
 )
 
 
-def read_images(paths: Sequence[Path], schema: Schema) -> np.ndarray:
+def read_images(
+    paths: Sequence[Path], schema: Schema, *, progress: Progress | None = None
+) -> np.ndarray:
     """The images [n, *shape] in the given order, decoded into place by several threads."""
     check_memory(len(paths) * schema.width * 4)  # as `encode` will ask, but before the work
     images = np.empty((len(paths), *schema.shape), np.uint8)
 
-    def fill(start: int) -> None:
-        for row in range(start, min(start + CHUNK, len(paths))):
+    def fill(start: int) -> int:
+        stop = min(start + CHUNK, len(paths))
+        for row in range(start, stop):
             images[row] = _read_image(paths[row], schema, row)
+        return stop
 
     with ThreadPoolExecutor(min(8, 2 * (os.cpu_count() or 1))) as pool:
-        for _ in pool.map(fill, range(0, len(paths), CHUNK)):
-            pass  # the first error ends the loop, which cancels the rest
+        for done in pool.map(fill, range(0, len(paths), CHUNK)):
+            if progress is not None:  # the first error ends the loop, which cancels the rest
+                progress(done, len(paths))
     return images
 
 
-def read_listed(folder: Path, names: Sequence[str], schema: Schema) -> np.ndarray:
+def read_listed(
+    folder: Path, names: Sequence[str], schema: Schema, *, progress: Progress | None = None
+) -> np.ndarray:
     """Images that a list names, each once and from one folder: no name leads out of it."""
     outside = sum(os.path.basename(name) != name or "\\" in name for name in names)
     if outside:
@@ -74,7 +81,7 @@ def read_listed(folder: Path, names: Sequence[str], schema: Schema) -> np.ndarra
             f"{lacking} missing",
             "add them, or trim the list",
         )
-    return read_images([folder / name for name in names], schema)
+    return read_images([folder / name for name in names], schema, progress=progress)
 
 
 def image_shape(path: Path) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from understudy.data.images import read_listed
-from understudy.data.records import Records, check_memory, unreadable
+from understudy.data.records import Progress, Records, check_memory, unreadable
 from understudy.data.schema import Schema
 from understudy.errors import DataError
 
@@ -45,27 +45,29 @@ def is_leaf(path: Path) -> bool:
     return path.suffix == ".json" or (path.is_dir() and any(path.glob("*.json")))
 
 
-def read_leaf(path: Path, schema: Schema) -> Records:
+def read_leaf(path: Path, schema: Schema, *, progress: Progress | None = None) -> Records:
     """All users of a file or of a folder's files, in the order of names and lists."""
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     named = [pair for file in files for pair in _users(file, schema)]
     users = [user for _, user in named]
     person = np.array([name for name, user in named for _ in range(len(user))], str)
     return Records(
-        images=_images(path if path.is_dir() else path.parent, users, schema),
+        images=_images(path if path.is_dir() else path.parent, users, schema, progress),
         labels=None if schema.classes == ("all",) else _joined([u.labels for u in users]),
         person=None if schema.person is None else person,
     )
 
 
-def _images(folder: Path, users: Sequence[_User], schema: Schema) -> np.ndarray:
+def _images(
+    folder: Path, users: Sequence[_User], schema: Schema, progress: Progress | None
+) -> np.ndarray:
     named = [user.images for user in users if isinstance(user.images, list)]
     given = [user.images for user in users if isinstance(user.images, np.ndarray) and len(user)]
     if any(named) and given:
         raise DataError("pixels or names of files", "both", "keep them in separate folders")
     if any(named):
         names = [name for images in named for name in images]
-        return read_listed(_image_folder(folder), names, schema)
+        return read_listed(_image_folder(folder), names, schema, progress=progress)
     check_memory(sum(map(len, given)) * schema.width * 4)
     empty = np.zeros((0, schema.width), np.uint8)
     return np.concatenate([empty, *given]).reshape(-1, *schema.shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pandas as pd
 from understudy.errors import DataError
 
 __all__ = [
+    "Progress",
     "Records",
     "by_time",
     "check_memory",
@@ -21,6 +23,8 @@ __all__ = [
     "unreadable",
 ]
 
+Progress = Callable[[int, int], None]
+"""Called with the work done (images read, rounds) and the work in all."""
 MAX_FILE = 16 * 2**30
 SUFFIXES = {"csv": (".csv",), "parquet": (".parquet", ".pq"), "npz": (".npz",)}
 

@@ -18,7 +18,7 @@ import pandas as pd
 from understudy.data.arrays import load_npz, main_array, read_arrays
 from understudy.data.cells import read_cells, settle, texts, to_array
 from understudy.data.layout import file_columns
-from understudy.data.records import Records, check_size, file_kind, unreadable
+from understudy.data.records import Progress, Records, check_size, file_kind, unreadable
 from understudy.data.schema import Schema
 from understudy.data.series import series_from_frame, series_to_frame
 from understudy.errors import DataError, OutputError
@@ -26,14 +26,17 @@ from understudy.errors import DataError, OutputError
 __all__ = ["Records", "from_frame", "read", "write"]
 
 
-def read(path: str | Path, schema: Schema) -> Records:
-    """Read a file (or a folder of images) by its public schema."""
+def read(path: str | Path, schema: Schema, *, progress: Progress | None = None) -> Records:
+    """Read a file (or a folder of images) by its public schema.
+
+    ``progress`` is told how many image files were read, of how many.
+    """
     path = Path(path)
     if not path.exists():
         raise DataError("a data file", f"nothing at {path}", "check the path")
     if schema.kind == "table" or is_series_table(path, schema):
         return from_frame(read_frame(path, schema), schema)
-    return read_arrays(path, schema)
+    return read_arrays(path, schema, progress=progress)
 
 
 def is_series_table(path: Path, schema: Schema) -> bool:

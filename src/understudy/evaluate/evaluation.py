@@ -13,6 +13,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -37,6 +38,8 @@ __all__ = ["ReleaseLike", "Scores", "evaluate", "hold_out"]
 
 LEAST, MOST = 1000, 20_000
 TEST_SHARE = 0.3
+READ = 80
+"""So many thousandths of the progress are for reading images."""
 
 
 class ReleaseLike(Protocol):
@@ -117,10 +120,10 @@ def evaluate(
     tell = progress or _silent
     streams = rng or Streams.from_seed(0)
     schema = release.schema
-    train, held, notes = _real_rows(schema, real, test, streams)
+    train, held, notes = _real_rows(schema, real, test, streams, tell)
     synthetic = _synthetic_rows(release, max(LEAST, len(train)), streams)
     sides = (synthetic, train, held)
-    part, classes = share(tell, 0, 400), streams.child("students")
+    part, classes = share(tell, READ, 400), streams.child("students")
     found = measure_utility(schema, *sides, rng=classes, progress=part)
     part, steps = share(tell, 400, 700), streams.child("forecasts")
     ahead = measure_forecasts(schema, *sides, rng=steps, progress=part)
@@ -190,15 +193,20 @@ def _by_person(person: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray
 
 
 def _real_rows(
-    schema: Schema, real: Records | str | Path, test: Records | str | Path | None, rng: Streams
+    schema: Schema,
+    real: Records | str | Path,
+    test: Records | str | Path | None,
+    rng: Streams,
+    tell: Progress,
 ) -> tuple[Rows, Rows, tuple[str, ...]]:
-    whole = encode(schema, _records(real, schema))
+    first = READ if test is None else READ // 2
+    whole = encode(schema, _records(real, schema, share(tell, 0, first)))
     everything = Rows(whole.x, whole.y)
     if test is None:
         index, held = hold_out(whole, rng=rng.numpy("hold out"))
         train, tested = everything.take(index), everything.take(held)
     else:
-        given = encode(schema, _records(test, schema))
+        given = encode(schema, _records(test, schema, share(tell, first, READ)))
         train, tested = everything, Rows(given.x, given.y)
     notes = []
     if test is None:
@@ -216,8 +224,10 @@ def _real_rows(
     return _thin(train, rng, "train"), _thin(tested, rng, "test"), tuple(notes)
 
 
-def _records(source: Records | str | Path, schema: Schema) -> Records:
-    return source if isinstance(source, Records) else read(source, schema)
+def _records(source: Records | str | Path, schema: Schema, tell: Progress) -> Records:
+    if isinstance(source, Records):
+        return source
+    return read(source, schema, progress=partial(tell, "reading images"))
 
 
 def _thin(rows: Rows, rng: Streams, name: str) -> Rows:

@@ -17,7 +17,7 @@ from understudy.data.arrays import load_npz
 from understudy.data.cells import texts, to_array
 from understudy.data.encode import encode
 from understudy.data.images import IMAGE_FILES
-from understudy.data.records import Records, file_kind
+from understudy.data.records import Progress, Records, file_kind
 from understudy.data.schema import Schema
 from understudy.data.table import from_frame, read, read_frame
 from understudy.errors import DataError
@@ -25,13 +25,13 @@ from understudy.errors import DataError
 __all__ = ["as_records", "features", "labels", "predictions", "read_rows"]
 
 
-def read_rows(path: str | Path, schema: Schema) -> Records:
+def read_rows(path: str | Path, schema: Schema, *, progress: Progress | None = None) -> Records:
     """Read a file by the release's public schema; labels may be absent, persons are left out."""
     path, whole = Path(path), _impersonal(schema)
     if _is_pile(path):
-        return read(path, _unlabelled(schema))
+        return read(path, _unlabelled(schema), progress=progress)
     if schema.kind == "image" or schema.label is None or not path.is_file():
-        return _matched(read(path, whole))
+        return _matched(read(path, whole, progress=progress))
     if file_kind(path) == "npz":
         return _matched(read(path, whole if "y" in load_npz(path) else _unlabelled(schema)))
     frame = read_frame(path)
