@@ -367,14 +367,15 @@ def test_a_recipe_that_sends_raw_records_is_stopped(tmp_path: Path) -> None:
 # Cohorts by schedule: many short rounds, so checkpoints are rarer, and void rounds are known.
 
 SCHEDULE = {"size": 3, "joins": 2}
+STRADDLED = {"sites": 10, "cohort": {"size": 3, "joins": 3}}  # cohorts that end one pass
 
 
-def scheduled_rounds(folder: Path, call: int, *, hard: bool) -> list[int]:
+def scheduled_rounds(folder: Path, call: int, *, hard: bool, **terms: object) -> list[int]:
     """Calls of each site, in a run that is cut in its ``call``-th answer and then goes on.
 
     ``hard``: nothing more is written, as after kill -9.
     """
-    toy = recipe(trust="local", rounds=8, sites=12, cohort=SCHEDULE)
+    toy = recipe(trust="local", rounds=8, **{"sites": 12, "cohort": SCHEDULE, **terms})
     answered: list[int] = []
     original = Sites.answer
 
@@ -404,6 +405,13 @@ def test_a_cut_in_a_scheduled_round_costs_its_sites_one_update(tmp_path: Path) -
 def test_a_killed_schedule_calls_nobody_beyond_the_promise(tmp_path: Path) -> None:
     answered = scheduled_rounds(tmp_path, 3, hard=True)
     assert len(answered) == 24 and max(Counter(answered).values()) == 2
+
+
+@pytest.mark.parametrize("hard", [True, False])
+def test_a_schedule_goes_on_across_the_end_of_a_pass(tmp_path: Path, hard: bool) -> None:
+    """24 calls of ten sites: two or three of each, no matter where the run is cut."""
+    answered = Counter(scheduled_rounds(tmp_path, 4, hard=hard, **STRADDLED))
+    assert sorted(answered.values()) == [2] * 6 + [3] * 4
 
 
 def test_a_finished_schedule_is_kept_whatever_the_clock(tmp_path: Path) -> None:
