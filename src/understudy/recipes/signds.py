@@ -59,9 +59,6 @@ class SignDSOptions(SelectionOptions):
     hidden: int = setting(96, "width of the hidden layer of nn and wae")
     latent: int = setting(16, "latent dimensions of wae")
     global_rate: float = setting(4.0, "γ: how far the server goes where all votes agree")
-    # On held-out rows a constant γ and a long average beat a falling one, most at a small ε.
-    decay: Literal["cosine", "none"] = setting("none", "how γ falls over the rounds")
-    average: float = setting(0.5, "share of the last rounds whose models are averaged")
     smooth: float = setting(
         1.0, "σ in pixels by which votes for a dense first layer on images are spread; 0: not"
     )
@@ -152,10 +149,10 @@ class SignDS:
     def local(
         self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
     ) -> tuple[dict[str, Tensor], State]:
-        """E epochs on the site's rows; the engine chooses what is sent of the change."""
+        """Train on the site's rows; the engine chooses what is sent of the change."""
         start = task.arrays["model"].expand(len(data), -1)
-        plan = selection.local_batches(data, self.training, rng=rng)
-        how = selection.optimiser(self.training)
+        training = selection.one_step(self.training, self.plan)
+        plan, how = selection.local_batches(data, training, rng=rng), selection.optimiser(training)
         params = layers.unflatten(self.spec.net, start)
         trained, _ = train(params, self._loss, data.x, data.y, plan, how, rng=rng)
         update = layers.flatten(self.spec.net, trained) - start
