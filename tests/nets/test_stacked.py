@@ -100,3 +100,25 @@ def test_an_unknown_description_is_refused():
 def test_lenet_refuses_what_is_no_image_of_its_size(features, shape, found):
     with pytest.raises(StudyError, match=found):
         ClassifierNet(features, 2, "lenet", shape=shape)
+
+
+def test_the_sampled_loss_has_the_gradient_of_cross_entropy_on_average() -> None:
+    """And each draw of it is in whole numbers at the scores."""
+    spec = ClassifierNet(3, 4)
+    params = layers.stack(stacked.init(spec, rng=torch.Generator().manual_seed(1)), 1)
+    x = torch.rand(1, 1, 3, generator=torch.Generator().manual_seed(2))
+    y, weight = torch.tensor([[2]]), torch.ones(1, 1)
+    noise, n = torch.Generator().manual_seed(3), 20_000
+
+    def bias_gradient(loss: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(loss.sum(), bias)[0][0]
+
+    moving = {name: value.clone().requires_grad_() for name, value in params.items()}
+    exact = bias_gradient(stacked.cross_entropy_loss(spec, moving, x, y, weight), moving["0.bias"])
+    rows = (x.expand(1, n, 3), y.expand(1, n), weight.expand(1, n) / n)
+    drawn = bias_gradient(stacked.sampled_loss(spec, moving, *rows, noise=noise), moving["0.bias"])
+    assert torch.allclose(exact, drawn, atol=4 * 0.5 / n**0.5)
+    one = bias_gradient(
+        stacked.sampled_loss(spec, moving, x, y, weight, noise=noise), moving["0.bias"]
+    )
+    assert set(one.tolist()) <= {-1.0, 0.0, 1.0}

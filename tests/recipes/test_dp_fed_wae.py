@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,19 @@ import pandas as pd
 import pytest
 import torch
 
+from understudy.data.encode import encode
 from understudy.data.schema import Column, Schema
+from understudy.data.shards import Shards
 from understudy.data.table import from_frame
 from understudy.errors import ReleaseError, StudyError
-from understudy.recipes import build, vae
+from understudy.federation.slots import Private
+from understudy.nets import layers
+from understudy.nets.stacked import ClassifierNet
+from understudy.privacy.select import Selection, choose, spread
+from understudy.recipes import build, selection, vae
 from understudy.recipes.dp_fed_wae import DpFedWAE
 from understudy.release.bundle import Release
-from understudy.rng import Streams
+from understudy.rng import NoiseSource, Streams
 from understudy.run import run
 from understudy.study import Study
 
@@ -31,6 +38,13 @@ TABLE = Schema(
         Column("ill", "categorical", categories=("no", "yes")),
     ),
     label="ill",
+)
+ADULT = Schema(
+    "table",
+    "a9a",
+    100_000,
+    (*(Column(f"f{i}", "boolean") for i in range(123)), Column("y", "boolean")),
+    label="y",
 )
 IMAGE = Schema("image", "i", 100, classes=("a", "b"), shape=(8, 8))
 OWN = {"widths": [6], "latent": 2, "bins": 4}
@@ -65,14 +79,89 @@ def release(**tables: Any) -> Release:
 def test_adults_net_is_the_one_of_table_4_3() -> None:
     """Input 124, dense 64, latent 16 and the mirror. (The label is one-hot here: one output more.)
 
+    As published: by parts the label is no part of the net, and the net has no hidden layer.
+
     The thesis counts 16,060 parameters for what its text describes; that structure has 18,188.
     """
-    columns = tuple(Column(f"f{i}", "boolean") for i in range(123))
-    adult = Schema("table", "a9a", 100_000, (*columns, Column("y", "boolean")), label="y")
-    recipe = build(study(adult, recipe={"widths": [64], "latent": 16}))
+    paper = {"widths": [64], "latent": 16, "teach": "paper", "top": 0.25}
+    recipe = build(study(ADULT, recipe=paper))
     assert isinstance(recipe, DpFedWAE)
     assert recipe.spec.features == 125 and vae.size(recipe.spec) == 18_317
     assert recipe.plan.parts[0].rule.top == round(0.25 * 18_317)
+    assert {recipe.turn(round) for round in range(100)} == {"net"}
+
+
+def test_by_parts_one_rule_serves_the_margins_the_label_and_the_net() -> None:
+    recipe = build(study(ADULT, recipe={"widths": None, "latent": 16}, study={"rounds": 1000}))
+    net = 123 * 16 + 16 + 16 * 123 + 123
+    assert recipe.parts == {
+        "margins": slice(net - 123, net),
+        "encoder": slice(0, 123 * 16 + 16),
+        "decoder": slice(123 * 16 + 16, net),
+        "head": slice(net, net + 2 * 124),
+    }
+    assert recipe.plan.parts[0].rule.size == 2 * net, "both signs of the largest part"
+    turns = [recipe.turn(round) for round in range(1000)]
+    assert turns[:50] == ["margins"] * 50, "values first"
+    shares = {part: turns[50:].count(part) / 950 for part in recipe.parts}
+    wanted = {"margins": 0.05, "head": 0.5, "encoder": 0.09, "decoder": 0.36}
+    assert shares == pytest.approx(wanted, abs=0.01)
+    later = turns[900:]
+    assert all(abs(later.count(p) / 100 - wanted[p]) < 0.03 for p in wanted), "evenly mixed"
+
+
+def _one_round(recipe: DpFedWAE, part: str, rows: pd.DataFrame) -> torch.Tensor:
+    """What one site of these rows would choose from in a round about a part."""
+    data = encode(TABLE, from_frame(rows, TABLE))
+    shards = Shards.pack(data, [np.arange(len(rows))])
+    rng = Streams.from_seed(0)
+    task = replace(recipe.task(recipe.init(rng=rng), 0), values={"part": part})
+    private = Private(recipe.plan, 0, NoiseSource.seeded(rng))
+    return recipe.local(task, {}, shards, private, rng=rng)[0]["update"][0]
+
+
+def test_margins_are_the_rows_minus_drawn_rows() -> None:
+    """Whole numbers: values that all rows have, and the model seldom draws, are the largest."""
+    recipe = build(study())
+    rows = pd.DataFrame({"town": ["c"] * 40, "smoker": False, "height": 0.1, "ill": "no"})
+    change = _one_round(recipe, "margins", rows)
+    width = recipe.spec.features
+    first, second = change[:width], change[width : 2 * width]
+    assert torch.equal(first, -second) and torch.equal(first, first.round())
+    town, lowest = first[:3], first[4]  # then the smoker, then four bins of the height
+    assert town[2] > 10 and town[:2].max() < 0 and lowest > 10
+    assert float(town.sum()) == 0.0 and first[3] < 0, "one town each; none of these smokes"
+
+
+def test_the_head_learns_from_labels_that_it_would_not_have_drawn() -> None:
+    recipe = build(study())
+    rows = pd.DataFrame({"town": ["c"] * 40, "smoker": False, "height": 0.1, "ill": "yes"})
+    change = _one_round(recipe, "head", rows)
+    size = layers.size(recipe.label.net)
+    moved = layers.unflatten(recipe.label.net, change[None, :size])
+    weight, bias = moved["0.weight"][0], moved["0.bias"][0]
+    assert bias[1] == -bias[0] == pytest.approx(20, abs=12), "half of the draws were wrong"
+    assert torch.equal(weight[2], bias) and torch.equal(weight[0], torch.zeros(2)), "c, never a"
+    assert len(change.abs().unique()) == 2, "equally large changes stay equal: lots decide"
+
+
+def test_a_head_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    made = release().generator
+    wrong = {**made.arrays, "head": made.arrays["head"][:, 1:]}
+    with pytest.raises(ReleaseError, match="label head"):
+        replace(made, arrays=wrong).rows(3, rng=Streams.from_seed(0))
+
+
+def test_the_label_follows_the_head() -> None:
+    """A head that answers by the town alone."""
+    made = release().generator
+    net = ClassifierNet.from_config(made.config["head"]).net
+    params = {n: torch.zeros_like(t) for n, t in layers.unflatten(net, made.arrays["head"]).items()}
+    params["0.weight"][0, 0] = torch.tensor([-50.0, 50.0])
+    params["0.bias"][0] = torch.tensor([20.0, -20.0])
+    head = layers.flatten(net, params)
+    x, y = replace(made, arrays={**made.arrays, "head": head}).rows(200, rng=Streams.from_seed(0))
+    assert 0 < int(y.sum()) < 200 and torch.equal(y, x[:, 0].long())
 
 
 def test_rows_and_labels_are_drawn_together() -> None:
@@ -138,8 +227,9 @@ def test_uniform_rows_know_the_schema_and_nothing_else() -> None:
     "own",
     [
         {"bins": 1},
-        {"widths": []},
         {"widths": [0]},
+        {"margins": -0.1},
+        {"margins": 0.5, "head": 0.5},
         {"latent": 0},
         {"penalty": -1.0},
         {"pretrain": "public"},
@@ -158,3 +248,29 @@ def test_public_rows_that_are_a_sites_own_are_refused(tmp_path: Path) -> None:
     simulation = {"data": "rows.csv", "sites": 40}
     with pytest.raises(StudyError, match="no site holds"):
         build(study(base=tmp_path, recipe=own, simulation=simulation))
+
+
+def test_votes_for_both_signs_fold_back() -> None:
+    """The vote of every place is one for its coordinate, with the place's sign."""
+    update = torch.tensor([[0.5, -2.0, 0.0]])
+    places = selection.both_signs(update, 8)[0]
+    assert places.tolist() == [0.5, -2.0, 0.0, -0.5, 2.0, 0.0, 0.5, -2.0]
+    for place in range(8):
+        votes = torch.zeros(8)
+        votes[place] = 1.0
+        wanted = torch.zeros(3)
+        wanted[place % 3] = 1.0 if place % 6 < 3 else -1.0
+        assert torch.equal(selection.folded(votes, 3), wanted)
+
+
+def test_a_site_that_only_has_less_to_say_is_heard_whatever_the_coin() -> None:
+    """At a large ε all votes are for the one change, though half of the coins say more."""
+    update = torch.zeros(400, 10)
+    update[:, 3] = -1.0
+    rule = Selection(20, 1, 1, 25.0)
+    source = NoiseSource.seeded(Streams.from_seed(0))
+    terms = {"part": "update", "round": 0, "source": source}
+    messages, _ = choose(selection.both_signs(update, 20), rule, **terms)
+    assert 100 < int((messages[:, 0] > 0).sum()) < 300
+    votes = selection.folded(spread(messages, 20).float(), 10)
+    assert votes[3] == -400

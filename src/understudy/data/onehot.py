@@ -21,7 +21,7 @@ from understudy.data.encode import blocks
 from understudy.data.schema import Schema
 from understudy.errors import ReleaseError
 
-__all__ = ["Group", "OneHot"]
+__all__ = ["Group", "OneHot", "pick"]
 
 Kind = Literal["flag", "onehot", "levels", "bins"]
 
@@ -124,7 +124,7 @@ class OneHot:
         for group, start in self._places:
             if group.kind == "flag":
                 continue
-            picked = _pick(chance[:, start : start + group.width], drawn, rng)
+            picked = pick(chance[:, start : start + group.width], drawn, rng)
             if group.kind == "onehot":
                 taken = slice(group.source, group.source + group.taken)
                 x[:, taken] = functional.one_hot(picked, group.width).to(x.dtype)
@@ -134,7 +134,7 @@ class OneHot:
                 x[:, group.source] = (picked + torch.rand(n, generator=rng)) / group.width
         if not self.label:
             return x, torch.zeros(n, dtype=torch.long)
-        return x, _pick(chance[:, -self.label :], drawn, rng)
+        return x, pick(chance[:, -self.label :], drawn, rng)
 
     def uniform(self, n: int, *, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         """Rows that anyone can draw who knows the schema: every value as likely as any other."""
@@ -180,7 +180,8 @@ def _place(x: Tensor, group: Group) -> Tensor:
     return (x * group.width).long().clamp(max=group.width - 1)
 
 
-def _pick(chance: Tensor, drawn: bool, rng: torch.Generator) -> Tensor:
+def pick(chance: Tensor, drawn: bool, rng: torch.Generator) -> Tensor:
+    """One of the values of each row, by its chance, or the likeliest."""
     if not drawn:
         return chance.argmax(dim=1)
     return torch.multinomial(chance.clamp(min=1e-9), 1, generator=rng)[:, 0]

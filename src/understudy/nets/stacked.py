@@ -24,7 +24,7 @@ from understudy.errors import StudyError
 from understudy.nets import config, layers
 from understudy.nets.layers import Conv, Dense, MaxPool, Net, Params, Reshape, Swap
 
-__all__ = ["ClassifierNet", "cross_entropy_loss", "init", "logits"]
+__all__ = ["ClassifierNet", "chances", "cross_entropy_loss", "init", "logits", "sampled_loss"]
 
 LOGIT_LIMIT = 1e3
 
@@ -98,6 +98,38 @@ def cross_entropy_loss(
     spec: ClassifierNet, params: Mapping[str, Tensor], x: Tensor, y: Tensor, weight: Tensor
 ) -> Tensor:
     """Cross-entropy weighted over the batch: ``[C]``, always finite."""
-    scores = torch.nan_to_num(logits(spec, params, x), nan=0.0).clamp(-LOGIT_LIMIT, LOGIT_LIMIT)
+    scores = _finite(logits(spec, params, x))
     losses = functional.cross_entropy(scores.flatten(0, 1), y.flatten(), reduction="none")
     return (weight * losses.view_as(weight)).sum(1)
+
+
+def chances(spec: ClassifierNet, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    """The chance of each class ``[C, B, classes]``, always finite."""
+    return torch.softmax(_finite(logits(spec, params, x)), dim=-1)
+
+
+def sampled_loss(
+    spec: ClassifierNet,
+    params: Mapping[str, Tensor],
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor,
+    *,
+    noise: torch.Generator,
+) -> Tensor:
+    """A loss ``[C]`` whose gradient has cross-entropy's mean, but in whole numbers.
+
+    Where cross-entropy compares a row's class with the chances p, this compares it with a class
+    drawn from p: the residual at the scores is −1, 0 or 1, and its mean over draws is the exact
+    one. Made for updates of which only signs are read (SignDS): small residuals then speak
+    seldom instead of always, so that votes lead where gradients would.
+    """
+    scores = _finite(logits(spec, params, x))
+    chance = torch.softmax(scores.detach(), dim=-1).flatten(0, 1)
+    drawn = torch.multinomial(chance, 1, generator=noise).view_as(y)
+    wanted, got = (functional.one_hot(side, spec.classes) for side in (y, drawn))
+    return (weight * (scores * (got - wanted)).sum(-1)).sum(1)
+
+
+def _finite(scores: Tensor) -> Tensor:
+    return torch.nan_to_num(scores, nan=0.0).clamp(-LOGIT_LIMIT, LOGIT_LIMIT)

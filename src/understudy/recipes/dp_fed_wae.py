@@ -1,10 +1,18 @@
 """DP-Fed-WAE: a Wasserstein autoencoder under local privacy (jiang-thesis ch. 4).
 
-Every site trains the whole WAE on its few rows for some epochs and sends, instead of the update,
-a sign and the coordinates that SignDS chooses: nobody is trusted, and one update costs ε, pure.
-Tables are one-hot (`data.onehot`), the label one more column; images go through convolutions
-(or a dense net) with the label given to the decoder. A site, not a person, is protected: the
-thesis deals 10⁵ rows of Adult out to clients with repetition, so one person may be at several.
+Every site trains the WAE on its few rows and sends, instead of the update, a sign and the
+coordinates that SignDS chooses: nobody is trusted, and one update costs ε, pure. Tables are
+one-hot (`data.onehot`); images go through convolutions (or a dense net) with the label given to
+the decoder. A site, not a person, is protected: the thesis deals 10⁵ rows of Adult out to clients
+with repetition, so one person may be at several.
+
+In the thesis every answer is about the whole WAE, the label one more column (``teach =
+"paper"``). Tens of thousands of answers are then few, and nearly none of them is about how often a
+value occurs or what the label depends on. By default a round therefore teaches one part of the
+model, by a public order: the *margins* (the output biases), the *head* (a linear classifier that
+draws the label of a row), or the whole net. Margins and head compare a site's rows with rows drawn
+from the model, which survives being read as signs. Which part it is does not depend on data, and
+an answer is ε-private whatever it is about, so the claim is the thesis's.
 
 Corrections to the thesis: none to the mechanism. Each update is charged, the schedule that calls
 everyone once is public, and a site that was called often pays for all of it.
@@ -12,8 +20,11 @@ everyone once is public, and a site that was called often pays for all of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -26,38 +37,74 @@ from understudy.data.shards import Shards
 from understudy.errors import StudyError
 from understudy.federation.recipe import RecipeInfo, State, Task
 from understudy.federation.slots import Private
-from understudy.nets.autoencoder import DECODER, Autoencoder
+from understudy.nets import layers, stacked
+from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder, sample
+from understudy.nets.stacked import ClassifierNet
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import selection, vae, wae
 from understudy.recipes.wae import Rows, WAEOptions
 from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Study, Training, options, setting
+from understudy.training.loop import Batch, train
+from understudy.training.optim import Sgd
 from understudy.training.server import ServerOptimiser
 
 __all__ = ["DpFedWAE", "DpFedWAEOptions"]
 
 _UNIFORM_ROWS = 10_000
+_GOLDEN = (5**0.5 - 1) / 2  # multiples of it, modulo 1, are spread evenly
+_ENCODER = 0.2  # the encoder's share of the rounds that teach the net
+_MOST_VOTES = 200  # a larger cohort makes the steps surer, not longer
+_PACE = {"margins": 4.0, "head": 0.2}  # γ of these parts, in units of global_rate
 
 
 @dataclass(frozen=True)
 class DpFedWAEOptions(WAEOptions):
     """``[recipe]`` of a DP-Fed-WAE study."""
 
-    top: float = setting(0.25, "ξ: share of all coordinates that make up the top set")
-    global_rate: float = setting(3.0, "γ: how far the server goes where all votes agree")
+    top: float = setting(0.05, "ξ: share of all coordinates that make up the top set")
+    outputs: int = setting(0, "coordinates that a site sends; 0: as many as keep `share`")
+    global_rate: float = setting(1.0, "γ: how far the server goes where ten votes agree")
+    average: float = setting(0.3, "share of the last rounds whose models are averaged")
+    teach: Literal["parts", "paper"] = setting(
+        "parts", "tables by parts (margins, label head, net), or the whole net at once as published"
+    )
+    margins: float = setting(0.1, "share of the rounds that teach how often each value occurs")
+    head: float = setting(0.5, "share of the rounds that teach the label, given the rest")
     net: Literal["dense", "conv"] = setting("dense", "dense, or convolutions for images")
-    widths: tuple[int, ...] = setting((64,), "hidden layers of the encoder; the decoder mirrors")
+    widths: tuple[int, ...] | None = setting(
+        None, "hidden layers of the encoder, mirrored; none by default by parts, else one of 64"
+    )
     bins: int = setting(10, "bins that a number of a table is cut into")
     drawn: bool = setting(True, "draw each value by its chance instead of taking the likeliest")
 
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """The hidden layers, chosen or by default."""
+        if self.widths is not None:
+            return self.widths
+        return () if self.teach == "parts" else (64,)
+
+    def shares(self, head: bool) -> dict[str, float]:
+        """The share of each part among the rounds; margins have the first ones as well."""
+        known = {"margins": self.margins / 2, "head": self.head if head else 0.0}
+        rest = 1 - sum(known.values())
+        return {**known, "encoder": _ENCODER * rest, "decoder": (1 - _ENCODER) * rest}
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.bins < 2 or not self.widths or min(self.widths) < 1:
+        if self.bins < 2 or min((1, *self.hidden)) < 1:
             raise StudyError(
                 "recipe.bins of at least 2 and widths of at least 1",
-                f"{self.bins} and {list(self.widths)}",
+                f"{self.bins} and {list(self.hidden)}",
                 "correct it",
+            )
+        if min(self.margins, self.head) < 0 or self.margins + self.head >= 1:
+            raise StudyError(
+                "recipe.margins and head of 0 or more, together below 1",
+                f"{self.margins:g} and {self.head:g}",
+                "leave some rounds for the net",
             )
 
 
@@ -88,7 +135,9 @@ class DpFedWAE:
     def build(cls, study: Study) -> DpFedWAE:
         """The recipe of a study; the whole autoencoder is one update."""
         own = options(DpFedWAEOptions, study.options)
-        size = vae.size(_spec(study.schema, own))
+        if study.schema.kind != "table" or study.privacy.trust == "none":
+            own = replace(own, teach="paper")
+        size = _places(study.schema, own)
         notes = vae.public_notes(study, own)
         plan = selection.selection_plan(study, cls.info, size, own, notes=notes)
         return cls(study.schema, plan, own, study.training, study.base)
@@ -102,6 +151,33 @@ class DpFedWAE:
     def layout(self) -> OneHot | None:
         """How a table's rows become yes-or-no features; None for images."""
         return _layout(self.schema, self.options)
+
+    @cached_property
+    def label(self) -> ClassifierNet | None:
+        """The head that draws a row's label; None where the label is part of the net."""
+        return _label(self.schema, self.options)
+
+    @cached_property
+    def parts(self) -> dict[str, slice]:
+        """What a round can teach, as places of the model [net, head]."""
+        encoder, net = vae.size(self.spec, ENCODER), vae.size(self.spec)
+        if self.options.teach == "paper":
+            return {"net": slice(0, net)}
+        margins = slice(net - self.spec.features, net)  # the output biases come last
+        found = {"margins": margins, "encoder": slice(0, encoder), "decoder": slice(encoder, net)}
+        if self.label is not None:
+            found["head"] = slice(net, net + layers.size(self.label.net))
+        return found
+
+    def turn(self, round: int) -> str:
+        """The part that a round teaches: margins first, then all of them evenly mixed."""
+        if self.options.teach == "paper":
+            return "net"
+        shares = self.options.shares(self.label is not None)
+        if round < shares["margins"] * self.plan.rounds:
+            return "margins"
+        reached = list(accumulate(shares.values()))
+        return list(shares)[bisect(reached, round * _GOLDEN % 1)]
 
     @property
     def server(self) -> ServerOptimiser:
@@ -118,6 +194,8 @@ class DpFedWAE:
         model = wae.pretrained(
             self.spec, self.options, lambda: self._uniform(rng), public, rng=rng.child("auxiliary")
         )
+        if self.label is not None:
+            model = torch.cat((model, torch.zeros(1, layers.size(self.label.net))), dim=1)
         return self.server.start(model)
 
     def memory(self) -> State:
@@ -125,35 +203,83 @@ class DpFedWAE:
         return {}
 
     def task(self, state: State, round: int) -> Task:
-        """The whole autoencoder is sent."""
-        return Task({"model": state["model"]})
+        """The whole model is sent, and what is asked about it."""
+        return Task({"model": state["model"]}, {"part": self.turn(int(state["round"]))})
 
     def local(
         self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
     ) -> tuple[dict[str, Tensor], State]:
-        """Train on the site's rows; the engine chooses what is sent of the change."""
+        """What the site's rows change in the part; the engine chooses what is sent of it."""
         own = selection.compact(data)
         x, y = self._seen(own.x, own.y)
-        rows = Shards(x, y, own.starts, own.counts)
-        model = task.arrays["model"]
-        how = selection.one_step(self.training, self.plan)
-        change = wae.local_update(self.spec, self.options, how, model, rows, rng=rng)
+        rows, model = Shards(x, y, own.starts, own.counts), task.arrays["model"]
+        part, net = str(task.values["part"]), model[:, : vae.size(self.spec)]
+        if part == "margins":
+            change = self._margins(net, rows, rng=rng)
+        elif part == "head":
+            change = self._head(model[:, self.parts[part]], rows, rng=rng)
+        else:
+            how = selection.one_step(self.training, self.plan)
+            change = wae.local_update(self.spec, self.options, how, net, rows, rng=rng)
+            change = change[:, self.parts[part]]
+        if self.options.teach == "parts":
+            change = selection.both_signs(change, _places(self.schema, self.options))
         return {"update": change}, {}
 
+    def _margins(self, net: Tensor, rows: Shards, *, rng: Streams) -> Tensor:
+        """How often a site's rows have each value, minus as many rows drawn from the model."""
+        assert self.layout is not None
+        source, params = rng.torch("drawn"), vae.unpack(self.spec, net)
+        chance = sample(self.spec, params, torch.zeros(1, rows.total).long(), rng=source)[0]
+        drawn = self.layout.encode(*self.layout.decode(chance, drawn=True, rng=source))
+        site = torch.repeat_interleave(torch.arange(len(rows)), rows.counts)
+        return torch.zeros(len(rows), self.layout.width).index_add_(0, site, rows.x - drawn)
+
+    def _head(self, head: Tensor, rows: Shards, *, rng: Streams) -> Tensor:
+        """One step of the label head on a site's rows, against labels drawn from it.
+
+        The step starts at zero beside the head and every row weighs one: changes are whole
+        numbers. Otherwise rounding, not the lot, would order the many that are equally large.
+        """
+        assert self.label is not None
+        label, fixed = self.label, layers.unflatten(self.label.net, head)
+
+        def loss(change: Mapping[str, Tensor], batch: Batch) -> Tensor:
+            params = {name: fixed[name] + change[name] for name in fixed}
+            terms = (batch.x, batch.y, (batch.weight > 0).to(batch.x.dtype))
+            return stacked.sampled_loss(label, params, *terms, noise=batch.noise)
+
+        whole = Training(epochs=1, batch=max(1, int(rows.counts.max())))
+        plan = selection.local_batches(rows, whole, rng=rng)
+        zero = layers.unflatten(label.net, torch.zeros(len(rows), head.shape[1]))
+        change, _ = train(zero, loss, rows.x, rows.y, plan, Sgd(1.0), rng=rng)
+        return layers.flatten(label.net, change)
+
     def step(self, state: State, total: State, *, rng: Streams) -> State:
-        """θ ← θ + γ·mean vote."""
-        return self.server.step(state, total["update"][None])
+        """θ ← θ + γ·mean vote, for the part that the round was about."""
+        if self.options.teach == "paper":
+            return self.server.step(state, total["update"][None])
+        part = self.turn(int(state["round"]))
+        place = self.parts[part]
+        pace = _PACE.get(part, 1.0) * min(self.plan.cohort, _MOST_VOTES) / 10
+        votes = torch.zeros_like(state["model"])
+        votes[0, place] = pace * selection.folded(total["update"], place.stop - place.start)
+        return self.server.step(state, votes)
 
     def finish(self, state: State, *, rng: Streams) -> Generator:
-        """The decoder of the averaged last models."""
-        params = vae.unpack(self.spec, self.server.released(state))
-        decoder = vae.pack(self.spec, params, DECODER)
+        """The decoder of the averaged last models, and the head beside it."""
+        model = self.server.released(state)
+        params = vae.unpack(self.spec, model[:, : vae.size(self.spec)])
+        arrays = {"decoder": vae.pack(self.spec, params, DECODER)}
         config: dict[str, Any] = {"net": self.spec.to_config(), "width": self.schema.width}
         if self.layout is None:
             config |= {"sharpness": 1.0}
-            return Generator("decoder", {"decoder": decoder}, config, vae.balance(self.schema))
+            return Generator("decoder", arrays, config, vae.balance(self.schema))
         config |= {"layout": self.layout.to_config(), "drawn": self.options.drawn}
-        return Generator("onehot", {"decoder": decoder}, config, vae.balance(self.schema))
+        if self.label is not None:
+            arrays["head"] = model[:, self.parts["head"]]
+            config |= {"head": self.label.to_config()}
+        return Generator("onehot", arrays, config, vae.balance(self.schema))
 
     def _seen(self, x: Tensor, y: Tensor) -> Rows:
         """Rows as the net sees them."""
@@ -169,7 +295,30 @@ class DpFedWAE:
 
 
 def _layout(schema: Schema, own: DpFedWAEOptions) -> OneHot | None:
-    return OneHot.of(schema, own.bins) if schema.kind == "table" else None
+    """How rows become yes-or-no features; the label is none of them where a head draws it."""
+    if schema.kind != "table":
+        return None
+    layout = OneHot.of(schema, own.bins)
+    return replace(layout, classes=1) if _has_head(schema, own) else layout
+
+
+def _has_head(schema: Schema, own: DpFedWAEOptions) -> bool:
+    return own.teach == "parts" and own.head > 0 and schema.n_classes > 1
+
+
+def _label(schema: Schema, own: DpFedWAEOptions) -> ClassifierNet | None:
+    layout = _layout(schema, own)
+    if layout is None or not _has_head(schema, own):
+        return None
+    return ClassifierNet(layout.width, schema.n_classes, "linear")
+
+
+def _places(schema: Schema, own: DpFedWAEOptions) -> int:
+    """Numbers that a site chooses from: the net, or both signs of the largest part."""
+    net, label = vae.size(_spec(schema, own)), _label(schema, own)
+    if own.teach == "paper":
+        return net
+    return 2 * max(net, layers.size(label.net) if label is not None else 0)
 
 
 def _spec(schema: Schema, own: DpFedWAEOptions) -> Autoencoder:
@@ -179,7 +328,7 @@ def _spec(schema: Schema, own: DpFedWAEOptions) -> Autoencoder:
         features=schema.width if layout is None else layout.width,
         latent=own.latent,
         labels=schema.n_classes if layout is None and schema.n_classes > 1 else 0,
-        widths=own.widths,
+        widths=own.hidden,
         net=own.net,
         shape=schema.shape,
         variational=False,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from understudy.data.shards import Shards
 from understudy.errors import StudyError
@@ -25,7 +26,9 @@ from understudy.training.server import ServerOptimiser
 
 __all__ = [
     "SelectionOptions",
+    "both_signs",
     "compact",
+    "folded",
     "local_batches",
     "one_step",
     "optimiser",
@@ -110,6 +113,25 @@ def server(own: SelectionOptions, plan: PrivacyPlan) -> ServerOptimiser:
         return ServerOptimiser("model", plan.rounds, "sgd", 1.0, 0.0, 0.0, "none")
     terms = (own.global_rate, 0.0, own.average, own.decay)
     return ServerOptimiser("model", plan.rounds, "sgd", *terms)
+
+
+def both_signs(update: Tensor, places: int) -> Tensor:
+    """An update ``[C, d]`` and its negative, repeated until they fill so many places.
+
+    SignDS tosses a coin for the sign: where a site has only "less" to say, half of its answers are
+    "more" of something at random. Beside its negative every change is among the largest, whatever
+    the coin says. Repeating lets parts of a model, small and large, be taught under one rule:
+    what the top set is worth depends on its share of the places alone.
+    """
+    pair = torch.cat((update, -update), dim=1)
+    return pair[:, torch.arange(places) % pair.shape[1]]
+
+
+def folded(votes: Tensor, size: int) -> Tensor:
+    """The votes ``[places]`` of `both_signs` as votes for the update's ``size`` numbers."""
+    place = torch.arange(len(votes)) % (2 * size)
+    more, less = votes.new_zeros(2 * size).index_add_(0, place, votes).split(size)
+    return more - less
 
 
 def compact(data: Shards) -> Shards:

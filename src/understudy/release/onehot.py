@@ -1,20 +1,23 @@
 """The generator kind "onehot": a decoder that draws rows and their labels together.
 
-Its outputs are the yes-or-no features of `data.onehot`, label included, so class proportions
-come out as they were learnt; one class alone is drawn by leaving the others out.
+Its outputs are the yes-or-no features of `data.onehot`, label included, or without the label where
+a ``head`` (a linear classifier of the other features) draws it. Class proportions come out as they
+were learnt; one class alone is drawn by leaving the others out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from understudy.data.onehot import OneHot
+from understudy.data.onehot import OneHot, pick
 from understudy.errors import ReleaseError
+from understudy.nets import layers, stacked
 from understudy.nets.autoencoder import Autoencoder, sample
+from understudy.nets.stacked import ClassifierNet
 from understudy.release.decoder import decoder_params
 from understudy.rng import Streams
 
@@ -37,6 +40,7 @@ def draw(
     if spec.features != layout.width or layout.features != config["width"]:
         raise ReleaseError("a layout that fits the net", "another", "fetch it again")
     params = decoder_params(spec, arrays["decoder"])
+    head = _head(arrays, config, layout)
     source = rng.torch("latent")
     found: list[tuple[Tensor, Tensor]] = []
     held = drawn = 0
@@ -49,8 +53,24 @@ def draw(
         zeros = torch.zeros(1, size, dtype=torch.long)
         chance = sample(spec, params, zeros, rng=source)[0]
         x, y = layout.decode(chance, drawn=bool(config["drawn"]), rng=source)
+        if head is not None:
+            y = pick(head(layout.encode(x, y)), bool(config["drawn"]), source)
         mine = torch.ones_like(y, dtype=torch.bool) if label is None else y == label
         found.append((x[mine], y[mine]))
         held, drawn = held + int(mine.sum()), drawn + size
     x, y = (torch.cat(side)[:n] for side in zip(*found, strict=True))
     return x, y
+
+
+def _head(
+    arrays: Mapping[str, Tensor], config: Mapping[str, Any], layout: OneHot
+) -> Callable[[Tensor], Tensor] | None:
+    """Chances of the classes from features ``[n, width]``, if a head draws the label."""
+    if "head" not in config:
+        return None
+    spec = ClassifierNet.from_config(config["head"])
+    size = layers.size(spec.net)
+    if (spec.features, layout.label) != (layout.width, 0) or arrays["head"].shape != (1, size):
+        raise ReleaseError("a label head that fits the layout", "another", "fetch it again")
+    params = layers.unflatten(spec.net, arrays["head"])
+    return lambda features: stacked.chances(spec, params, features[None])[0]
