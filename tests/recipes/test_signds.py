@@ -59,6 +59,7 @@ def test_a_generator_is_dp_fed_wae_under_these_options() -> None:
     recipe = build(study(recipe={"model": "wae", "hidden": 5, "latent": 3, "top": 0.2}))
     assert isinstance(recipe, DpFedWAE)
     assert (recipe.options.widths, recipe.options.latent, recipe.options.top) == ((5,), 3, 0.2)
+    assert recipe.options.teach == "paper", "SignDS-FL knows no parts"
 
 
 def test_votes_move_the_model_by_the_rate() -> None:

@@ -179,4 +179,4 @@ def _spec(schema: Schema, own: SignDSOptions) -> ClassifierNet:
 
 def _wae_options(own: SignDSOptions) -> dict[str, object]:
     shared = {f.name: getattr(own, f.name) for f in fields(SelectionOptions)}
-    return {**shared, "latent": own.latent, "widths": (own.hidden,)}
+    return {**shared, "latent": own.latent, "widths": (own.hidden,), "teach": "paper"}
