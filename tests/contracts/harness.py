@@ -64,6 +64,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "pretrain_steps": 3,
     },
 }
+ROUNDS = {"dp_fed_wae": 4}  # one for each part of its model; two serve the others
 FAST = {"rate": 0.3}  # a learning rate at which updates are long enough to be clipped
 
 
@@ -90,7 +91,8 @@ def small_study(name: str, unit: str, trust: str, **tables: Any) -> Study:
     price = {"epsilon_per_update": 2.0} if chooses(name) else {"noise": 1.5}
     price = {} if trust == "none" else price
     privacy = {"unit": unit, "trust": trust, **price, **tables.pop("privacy", {})}
-    tables = {"study": {"rounds": 2}, "recipe": SMALL.get(name, {}), "training": FAST, **tables}
+    length = {"rounds": ROUNDS.get(name, 2)}
+    tables = {"study": length, "recipe": SMALL.get(name, {}), "training": FAST, **tables}
     public = schema() if kind_of(name) == "table" else series_schema()
     return study(name, SITES, privacy=privacy, **{"schema": public, **tables})
 
