@@ -17,6 +17,7 @@ from contracts.harness import (
     check_order,
     check_release,
     check_replay,
+    check_stack,
     neighbours,
     small_recipe,
     small_shards,
@@ -29,6 +30,7 @@ from understudy.federation.site import Sites
 from understudy.privacy.clip import Bounded, Sealed
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.plan import PrivacyPlan
+from understudy.recipes.dp_fed_wae import DpFedWAE
 from understudy.recipes.dpd_fvae import records as records_module
 from understudy.rng import NoiseSource, Streams
 from understudy.runtime import wire
@@ -53,6 +55,10 @@ def replayed(name: str, unit: str, trust: str, which: str) -> Callable[[Path], N
             check_replay(recipe, folder / str(i), base_of(neighbour, unit), neighbour)
 
     return check
+
+
+def stacked(name: str, unit: str, trust: str) -> Callable[[Path], None]:
+    return lambda folder: check_stack(small_recipe(name, unit, trust), folder, 1.0)
 
 
 def noisy(name: str, unit: str, trust: str) -> Callable[[Path], None]:
@@ -447,6 +453,17 @@ def peeking_selection(patch: Patch) -> None:
     patch.setattr(slots, "_choice", choice)
 
 
+def shared_head(patch: Patch) -> None:
+    """What the label depends on at one site is told by all of its stack."""
+    original = DpFedWAE._head
+
+    def head(self, *args, **terms):
+        change = original(self, *args, **terms)
+        return change + change.sum(0)
+
+    patch.setattr(DpFedWAE, "_head", head)
+
+
 def void_rounds_again(patch: Patch) -> None:
     original = engine_module.receipts_in
     patch.setattr(engine_module, "receipts_in", lambda entries: original(entries)[:0])
@@ -514,6 +531,7 @@ CASES = [
     case(plain_answers, noisy("fedstdg", "site", "local")),
     case(understated_choice, released("signds", "site", "local")),
     case(peeking_selection, replayed("signds", "site", "local", "replaced")),
+    case(shared_head, stacked("dp_fed_wae", "site", "local")),
     case(no_charge, released("signds", "site", "local"), "no_charge_choice"),
     case(charge_afterwards, ordered("fedstdg", "site", "local"), "charge_afterwards_choice"),
 ]

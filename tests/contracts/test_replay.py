@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -17,6 +16,7 @@ from contracts.harness import (
     check_noise,
     check_order,
     check_replay,
+    check_stack,
     kind_of,
     neighbours,
     small_recipe,
@@ -24,10 +24,7 @@ from contracts.harness import (
     traced,
     with_rows,
 )
-from contracts.toys import engine
-from understudy.federation.aggregate import aggregate
 from understudy.privacy.claim import claims
-from understudy.rng import NoiseSource, Streams
 
 
 @pytest.mark.parametrize("name, unit, trust", cases())
@@ -76,25 +73,7 @@ def test_one_vae_per_class_is_bounded_as_a_whole(tmp_path: Path, trust: str) -> 
 def test_sites_in_one_stack_do_not_see_each_other(
     tmp_path: Path, name: str, unit: str, trust: str, value: str
 ) -> None:
-    recipe, data = small_recipe(name, unit, trust), small_shards(kind_of(name))
-    other = with_rows(data, list(range(EACH, 2 * EACH)), VALUES[value], 0)
-    made = []
-    for i, rows in enumerate((data, other)):
-        (tmp_path / str(i)).mkdir()
-        held, ledger = engine(recipe, tmp_path / str(i), data=rows)
-        ledger.close()
-        made.append(held.runtime.sites)
-    rng, server = Streams.from_seed(0), NoiseSource.seeded(Streams.from_seed(1))
-    state = recipe.init(rng=rng)
-    for round in range(recipe.plan.length):  # a recipe may ask another thing every round
-        task = recipe.task(state, round)
-        a, b = (sites.answer(task, round, np.arange(3)) for sites in made)
-        for part in recipe.plan.at(round).parts:
-            x, y = (sealed.parts[part.name][[0, 2]].double() for sealed in (a, b))
-            # Adam rounds otherwise where a site's steps were undone: they were not finite.
-            far = float((x - y).abs().max())
-            assert far <= 1e-8 * (round > 0), "one site's rows changed another site's update"
-        state = recipe.step(state, aggregate(recipe.plan, [a], round, source=server), rng=rng)
+    check_stack(small_recipe(name, unit, trust), tmp_path, VALUES[value])
 
 
 def test_every_part_that_dp_fed_wae_teaches_is_replayed(tmp_path: Path) -> None:
