@@ -71,7 +71,7 @@ class Case:
     rates: dict[str, float]  # γ by method; "SignDS h=1 at 4" goes before "SignDS h=1"
     plain: dict[str, Any]  # [training] without privacy
     clip: float  # public: updates are divided by it and cut to [-1, 1] for the rivals
-    tops: dict[str, float] = field(default_factory=dict)  # with the lens, if not a tenth
+    lens: dict[str, dict[str, float]] = field(default_factory=dict)  # [recipe] beside the defaults
     lifetime: tuple[tuple[int, int, float], ...] = ()  # rounds, h and γ at ε = 8 for a whole life
     seeds: int = 3
     rounds: int = ROUNDS
@@ -137,13 +137,17 @@ CASES = (
         core={8.0: ("SignDS lens h=1", "SignDS lens h=5", *FEW)},
         full={1.0: ALL, 2.0: ALL, 4.0: ALL, 8.0: ("SignDS lens h=3", *REST)},
         rates={
-            "SignDS lens h=1": 25.0, "SignDS lens h=3": 12.0, "SignDS lens h=5": 10.0,
+            "SignDS lens h=1": 25.0, "SignDS lens h=3": 12.0, "SignDS lens h=5": 20.0,
             "SignDS h=1": 20.0, "SignDS h=3": 15.0, "SignDS h=5": 12.0,
             "DM": 0.0003, "PM": 0.0005, "HM": 0.0005, "FedSel .1": 15.0, "FedSel .5": 15.0,
         },
         plain={"optimiser": "sgd", "epochs": 1, "rate": 0.3},
         clip=0.01,
-        tops={"SignDS lens h=1": 0.02, "SignDS lens h=3": 0.05},
+        lens={
+            "SignDS lens h=1": {"top": 0.02},
+            "SignDS lens h=3": {"top": 0.05},
+            "SignDS lens h=5": {"top": 0.2, "balance": 0.5},
+        },
         lifetime=((24, 5, 25.0),),
         seeds=2,
     ),
@@ -242,7 +246,7 @@ class Cell:
             return own | PUBLISHED
         if self.rival:
             return own | {"balance": 0.0}
-        return own | {"top": self.case.tops.get(self.method, 0.1)}
+        return own | self.case.lens.get(self.method, {})
 
     @property
     def rival(self) -> str:
