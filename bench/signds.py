@@ -1,6 +1,6 @@
 """SignDS-FL beside its rivals: accuracy against ε **per update** (Jiang 2023, thesis ch. 3).
 
-    python bench/signds.py [--case NAME …] [--seeds 0 1 2] [--quick] [--full] [--tune] [--json F]
+    python bench/signds.py [--case NAME …] [--seeds 0 1 2] [--quick] [--full] [--tune] [--json F] …
 
 The thesis's ε is of one update, and its sites make tens to hundreds of them. Each row here has
 that ε and, beside it, the ε of the most exposed site's whole life, as the release claims it. SignDS
@@ -363,6 +363,13 @@ def cells(case: Case, full: bool) -> list[Cell]:
     return [Cell(case, PLAIN, rounds=case.rounds), *per_update, *life]
 
 
+def wanted(case: Case, args: argparse.Namespace) -> list[Cell]:
+    """The cells that the command line asks for."""
+    found = [cell for cell in cells(case, args.full) if cell.method in args.methods]
+    chosen = args.epsilon
+    return [c for c in found if not chosen or c.method == PLAIN or c.epsilon in chosen]
+
+
 def row(cell: Cell, runs: list[dict[str, Any]], plain: float | None) -> dict[str, Any]:
     """A row of the report."""
     accuracy = spread([found["accuracy"] for found in runs])
@@ -386,8 +393,7 @@ def row(cell: Cell, runs: list[dict[str, Any]], plain: float | None) -> dict[str
 def run_case(case: Case, args: argparse.Namespace, report: dict[str, Any]) -> None:
     """All cells of a case, written as they come."""
     data, plain = dataset(case.data), None
-    wanted = [cell for cell in cells(case, args.full) if cell.method in args.methods]
-    for cell in (replace(cell, adam=args.adam) for cell in wanted):
+    for cell in (replace(cell, adam=args.adam) for cell in wanted(case, args)):
         cell = replace(cell, rounds=min(cell.rounds, 3)) if args.quick else cell
         runs: list[dict[str, Any]] = []
         table = report["lifetime" if cell.lifetime else "per_update"]
@@ -415,7 +421,7 @@ def _line(found: dict[str, Any]) -> str:
 def tune(case: Case, args: argparse.Namespace) -> None:
     """Three rates per method and ε, on held-out training rows."""
     data = dataset(case.data, held_out=True)
-    for cell in (cell for cell in cells(case, args.full) if cell.method in args.methods):
+    for cell in wanted(case, args):
         for factor in (0.3, 1.0, 3.0) if cell.method != PLAIN else (1.0,):
             tried = replace(cell, rate=cell.rate * factor)
             found = one(tried, data, args.seeds[0])
@@ -469,6 +475,7 @@ def main() -> None:
     parser.add_argument(
         "--methods", nargs="+", choices=(PLAIN, *METHODS), default=(PLAIN, *METHODS)
     )
+    parser.add_argument("--epsilon", type=float, nargs="+", help="only these, per update")
     parser.add_argument("--tune", action="store_true", help="try rates on held-out training rows")
     args = parser.parse_args()
     chosen = [case for case in CASES if case.name in args.case]
