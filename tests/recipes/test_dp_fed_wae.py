@@ -152,6 +152,39 @@ def test_a_head_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         replace(made, arrays=wrong).rows(3, rng=Streams.from_seed(0))
 
 
+ALTERED: dict[str, tuple[dict | None, dict]] = {
+    "no head": (None, {"head": None}),
+    "a head that is not described": (None, {}),
+    "a head of one class": ({"classes": 1}, {"head": torch.zeros(1, 9)}),
+    "a head of three": ({"classes": 3}, {"head": torch.zeros(1, 27)}),
+    "classes that are no whole number": ({"classes": 2.0}, {}),
+    "another net": ({"kind": "mlp", "widths": (9,)}, {}),
+    "an array too many": ({}, {"rows": torch.zeros(5)}),
+    "an array too few": ({}, {"head": None}),
+}
+
+
+@pytest.mark.parametrize("head, arrays", ALTERED.values(), ids=ALTERED)
+def test_an_altered_label_head_is_noticed_when_a_release_is_read(head: Any, arrays: dict) -> None:
+    made = release().generator
+    assert made.fits(TABLE)
+    config = {name: value for name, value in made.config.items() if name != "head"}
+    config |= {} if head is None else {"head": {**made.config["head"], **head}}
+    held = {n: a for n, a in {**made.arrays, **arrays}.items() if a is not None}
+    try:
+        fits = replace(made, config=config, arrays=held).fits(TABLE)
+    except ReleaseError:
+        fits = False
+    assert not fits
+
+
+def test_a_generator_without_a_head_draws_the_classes_of_its_schema() -> None:
+    made = release(recipe={"head": 0.0}).generator
+    assert "head" not in made.config and made.fits(TABLE)
+    layout = {**made.config["layout"], "classes": 1}
+    assert not replace(made, config={**made.config, "layout": layout}).fits(TABLE)
+
+
 def test_the_label_follows_the_head() -> None:
     """A head that answers by the town alone."""
     made = release().generator

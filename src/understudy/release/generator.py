@@ -96,7 +96,9 @@ class Generator:
 
     def fits(self, schema: Schema) -> bool:
         """Whether its rows are this schema's, and its classes too."""
-        return (int(self.config["width"]), len(self.balance)) == (schema.width, schema.n_classes)
+        sizes = (int(self.config["width"]), len(self.balance)) == (schema.width, schema.n_classes)
+        drawn = len(self.balance) if self.conditional else onehot.classes(self.arrays, self.config)
+        return sizes and drawn == schema.n_classes
 
     def mixed(self, other: Generator, share: float) -> Generator:
         """Draws from ``other`` with probability ``share``; classes in this one's proportions."""

@@ -21,7 +21,7 @@ from understudy.nets.stacked import ClassifierNet
 from understudy.release.decoder import decoder_params
 from understudy.rng import Streams
 
-__all__ = ["draw"]
+__all__ = ["classes", "draw"]
 
 _TRIES = 400  # draws per row of a class that was asked for, before it counts as too rare
 
@@ -62,15 +62,35 @@ def draw(
     return x, y
 
 
+def classes(arrays: Mapping[str, Tensor], config: Mapping[str, Any]) -> int:
+    """How many classes it draws; arrays other than those it is described to have are refused."""
+    layout = OneHot.from_config(config["layout"])
+    label = _label(arrays, config, layout)
+    if arrays.keys() != ({"decoder"} if label is None else {"decoder", "head"}):
+        raise ReleaseError("the arrays that the release describes", "others", "fetch it again")
+    return layout.classes if label is None else label.classes
+
+
+def _label(
+    arrays: Mapping[str, Tensor], config: Mapping[str, Any], layout: OneHot
+) -> ClassifierNet | None:
+    """The net of the head that draws the label, if there is one; what does not fit is refused."""
+    if "head" not in config:
+        return None
+    spec = ClassifierNet.from_config(config["head"])
+    fits = (spec.kind, spec.features, layout.label) == ("linear", layout.width, 0)
+    fits = fits and type(spec.classes) is int and "head" in arrays
+    if not fits or arrays["head"].shape != (1, layers.size(spec.net)):
+        raise ReleaseError("a label head that fits the layout", "another", "fetch it again")
+    return spec
+
+
 def _head(
     arrays: Mapping[str, Tensor], config: Mapping[str, Any], layout: OneHot
 ) -> Callable[[Tensor], Tensor] | None:
     """Chances of the classes from features ``[n, width]``, if a head draws the label."""
-    if "head" not in config:
+    spec = _label(arrays, config, layout)
+    if spec is None:
         return None
-    spec = ClassifierNet.from_config(config["head"])
-    size = layers.size(spec.net)
-    if (spec.features, layout.label) != (layout.width, 0) or arrays["head"].shape != (1, size):
-        raise ReleaseError("a label head that fits the layout", "another", "fetch it again")
-    params = layers.unflatten(spec.net, arrays["head"])
-    return lambda features: stacked.chances(spec, params, features[None])[0]
+    net, params = spec, layers.unflatten(spec.net, arrays["head"])
+    return lambda features: stacked.chances(net, params, features[None])[0]
