@@ -72,6 +72,16 @@ def test_a_schedule_can_be_entered_at_any_round(case) -> None:
     assert forwards == backwards[::-1]
 
 
+@pytest.mark.parametrize("size", [3, 6, 10])
+def test_who_reorders_a_cohort_does_not_change_the_schedule(size: int) -> None:
+    """Passes are kept between rounds: a cohort must not be a view of one."""
+    rng = Streams.from_seed(0)
+    wanted = [scheduled(10, size, round, rng=rng).tolist() for round in range(8)]
+    for round in range(8):
+        scheduled(10, size, round, rng=rng)[:] = 0
+        assert scheduled(10, size, round, rng=rng).tolist() == wanted[round]
+
+
 def test_what_is_left_of_a_pass_is_carried_over() -> None:
     """729 sites, 250 a round, 500 rounds: 172 updates of a site's life, not 250."""
     assert calls(729, 250, 500, Streams.from_seed(0)).max() == 172

@@ -130,11 +130,20 @@ def test_series_have_no_pixels() -> None:
     assert int((told["0.weight"] != 0).sum()) == 1
 
 
-@pytest.mark.parametrize("name", ["smooth", "balance"])
+@pytest.mark.parametrize("name, most", [("smooth", 100), ("balance", 4)])
 @pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf"), 101.0])
-def test_what_is_no_width_or_power_is_refused(name: str, value: float) -> None:
-    with pytest.raises(StudyError, match=f"recipe.{name} from 0 to 100"):
+def test_what_is_no_width_or_power_is_refused(name: str, most: int, value: float) -> None:
+    with pytest.raises(StudyError, match=f"recipe.{name} from 0 to {most}"):
         build(study(recipe={name: value}))
+
+
+def test_the_largest_balance_leaves_numbers_finite() -> None:
+    """Found too large in a round, it would have been charged for nothing."""
+    large = Schema("image", "i", 100, classes=("a", "b"), shape=(64, 64, 3))
+    found = lens(large, balance=4.0, hidden=64)
+    flat = vote(found, "1.bias", (1,))
+    assert float(found.ranked(flat).sum()) > 1e20
+    assert torch.isfinite(found.ranked(1e6 * flat)).all() and float(found.read(flat).sum()) > 0
 
 
 def images(n: int, seed: int) -> Records:

@@ -37,7 +37,7 @@ def scheduled(sites: int, size: int, round: int, *, rng: Streams) -> np.ndarray:
         rest = sites - size
         return np.delete(everyone, scheduled(sites, rest, round, rng=rng)) if rest else everyone
     turn, start = divmod(round * size, sites)
-    ends = _pass(rng, sites, size, turn)[start : start + size]
+    ends = _pass(rng, sites, size, turn)[start : start + size].copy()  # a pass is kept
     begins = size - len(ends)
     return np.append(ends, _pass(rng, sites, size, turn + 1)[:begins]) if begins else ends
 

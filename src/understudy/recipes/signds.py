@@ -46,7 +46,7 @@ _NETS: dict[str, Literal["linear", "mlp", "lenet"]] = {
     "nn": "mlp",
     "lenet": "lenet",
 }
-_MOST = 100.0  # of pixels, or as a power: more is a slip
+_MOST = {"smooth": 100.0, "balance": 4.0}  # pixels, and a power that no float overflows at
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,10 @@ class SignDSOptions(SelectionOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("smooth", "balance"):
-            if not 0 <= getattr(self, name) <= _MOST:
+        for name, most in _MOST.items():
+            if not 0 <= getattr(self, name) <= most:
                 found = f"{getattr(self, name)}"
-                raise StudyError(f"recipe.{name} from 0 to {_MOST:g}", found, "correct it")
+                raise StudyError(f"recipe.{name} from 0 to {most:g}", found, "correct it")
         if min(self.hidden, self.latent) < 1:
             raise StudyError("recipe.hidden and latent of at least 1", "less", "correct it")
 
