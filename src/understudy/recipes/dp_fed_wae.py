@@ -55,8 +55,9 @@ __all__ = ["DpFedWAE", "DpFedWAEOptions"]
 _UNIFORM_ROWS = 10_000
 _GOLDEN = (5**0.5 - 1) / 2  # multiples of it, modulo 1, are spread evenly
 _ENCODER = 0.2  # the encoder's share of the rounds that teach the net
+_MOST_TOP = 0.4  # a part's changes must have room beside as many places of silence
 _MOST_VOTES = 200  # a larger cohort makes the steps surer, not longer
-_PACE = {"margins": 4.0, "head": 0.2}  # γ of these parts, in units of global_rate
+_PACE = {"margins": 4.0, "head": 0.4}  # γ of these parts, in units of global_rate
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,12 @@ class DpFedWAEOptions(WAEOptions):
                 "recipe.bins of at least 2 and widths of at least 1",
                 f"{self.bins} and {list(self.hidden)}",
                 "correct it",
+            )
+        if self.teach == "parts" and self.top > _MOST_TOP:
+            raise StudyError(
+                f"recipe.top of at most {_MOST_TOP:g} where parts are taught in turn",
+                f"{self.top:g}",
+                'lower it, or set teach = "paper"',
             )
         if min(self.margins, self.head) < 0 or self.margins + self.head >= 1:
             raise StudyError(
@@ -223,7 +230,8 @@ class DpFedWAE:
             change = wae.local_update(self.spec, self.options, how, net, rows, rng=rng)
             change = change[:, self.parts[part]]
         if self.options.teach == "parts":
-            change = selection.both_signs(change, _places(self.schema, self.options))
+            places = _places(self.schema, self.options)
+            change = selection.both_signs(change, places, self.options.top)
         return {"update": change}, {}
 
     def _margins(self, net: Tensor, rows: Shards, *, rng: Streams) -> Tensor:
@@ -263,7 +271,8 @@ class DpFedWAE:
         place = self.parts[part]
         pace = _PACE.get(part, 1.0) * min(self.plan.cohort, _MOST_VOTES) / 10
         votes = torch.zeros_like(state["model"])
-        votes[0, place] = pace * selection.folded(total["update"], place.stop - place.start)
+        size = place.stop - place.start
+        votes[0, place] = pace * selection.folded(total["update"], size, self.options.top)
         return self.server.step(state, votes)
 
     def finish(self, state: State, *, rng: Streams) -> Generator:
@@ -314,11 +323,12 @@ def _label(schema: Schema, own: DpFedWAEOptions) -> ClassifierNet | None:
 
 
 def _places(schema: Schema, own: DpFedWAEOptions) -> int:
-    """Numbers that a site chooses from: the net, or both signs of the largest part."""
-    net, label = vae.size(_spec(schema, own)), _label(schema, own)
+    """Numbers that a site chooses from: the net, or room for the largest part."""
+    spec, label = _spec(schema, own), _label(schema, own)
     if own.teach == "paper":
-        return net
-    return 2 * max(net, layers.size(label.net) if label is not None else 0)
+        return vae.size(spec)
+    head = layers.size(label.net) if label is not None else 0
+    return selection.room(max(vae.size(spec, ENCODER), vae.size(spec, DECODER), head), own.top)
 
 
 def _spec(schema: Schema, own: DpFedWAEOptions) -> Autoencoder:

@@ -7,6 +7,7 @@ as many updates as the public schedule calls it to, and refuses more.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -32,12 +33,14 @@ __all__ = [
     "local_batches",
     "one_step",
     "optimiser",
+    "room",
     "selection",
     "selection_plan",
     "server",
 ]
 
 _LEAST_TOP = 8  # coordinates: a smaller set tells little of a small model
+_HARDLY = 1e-30  # above no change, and below any
 _NO_BOUND = 1e9  # without privacy an update is sent as it is
 
 
@@ -115,23 +118,36 @@ def server(own: SelectionOptions, plan: PrivacyPlan) -> ServerOptimiser:
     return ServerOptimiser("model", plan.rounds, "sgd", *terms)
 
 
-def both_signs(update: Tensor, places: int) -> Tensor:
+def both_signs(update: Tensor, places: int, top: float) -> Tensor:
     """An update ``[C, d]`` and its negative, repeated until they fill so many places.
 
     SignDS tosses a coin for the sign: where a site has only "less" to say, half of its answers are
     "more" of something at random. Beside its negative every change is among the largest, whatever
     the coin says. Repeating lets parts of a model, small and large, be taught under one rule:
-    what the top set is worth depends on its share of the places alone.
+    what the top set is worth depends on its share ``top`` of the places alone. Of changes that are
+    zero a site should say nothing: as many places as the top set has stand for that.
     """
-    pair = torch.cat((update, -update), dim=1)
+    quiet = update.new_full((len(update), _quiet(update.shape[1], top)), _HARDLY)
+    pair = torch.cat((update, quiet, -update, -quiet), dim=1)
     return pair[:, torch.arange(places) % pair.shape[1]]
 
 
-def folded(votes: Tensor, size: int) -> Tensor:
+def room(size: int, top: float) -> int:
+    """The places that `both_signs` fills with an update of ``size`` numbers once."""
+    return 2 * (size + _quiet(size, top))
+
+
+def folded(votes: Tensor, size: int, top: float) -> Tensor:
     """The votes ``[places]`` of `both_signs` as votes for the update's ``size`` numbers."""
-    place = torch.arange(len(votes)) % (2 * size)
-    more, less = votes.new_zeros(2 * size).index_add_(0, place, votes).split(size)
-    return more - less
+    half = room(size, top) // 2
+    place = torch.arange(len(votes)) % (2 * half)
+    more, less = votes.new_zeros(2 * half).index_add_(0, place, votes).split(half)
+    return more[:size] - less[:size]
+
+
+def _quiet(size: int, top: float) -> int:
+    """Places of one sign that a top set fits into: their share of all is ``top``."""
+    return math.ceil(2 * top * size / (1 - 2 * top))
 
 
 def compact(data: Shards) -> Shards:
