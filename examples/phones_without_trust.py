@@ -30,7 +30,7 @@ size = 10                 # phones a round, by a public schedule
 
 [recipe]
 model = "logistic"
-global_rate = 2.0
+global_rate = 4.0
 
 [training]
 optimiser = "sgd"

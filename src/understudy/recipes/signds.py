@@ -58,7 +58,7 @@ class SignDSOptions(SelectionOptions):
     )
     hidden: int = setting(96, "width of the hidden layer of nn and wae")
     latent: int = setting(16, "latent dimensions of wae")
-    global_rate: float = setting(4.0, "γ: how far the server goes where all votes agree")
+    global_rate: float = setting(8.0, "γ: how far the server goes where all votes agree")
     smooth: float = setting(
         1.0, "σ in pixels by which votes for a dense first layer on images are spread; 0: not"
     )
