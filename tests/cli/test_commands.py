@@ -175,6 +175,32 @@ def test_reading_a_folder_of_images_shows_a_bar(
     ]
 
 
+CHOICES = """
+[study]
+name = "choices"
+schema = "schema.toml"
+recipe = "dp_fed_wae"
+rounds = 5
+[privacy]
+epsilon = 6.0
+[cohort]
+size = 7
+[simulation]
+data = "rows.csv"
+sites = 10
+"""
+
+
+def test_plan_says_how_often_a_schedule_calls_a_site_and_what_it_chooses_from(place: Path) -> None:
+    (place / "choices.toml").write_text(CHOICES)
+    words = ["plan", str(place / "choices.toml")]
+    shown = runner.invoke(app, words, env={"COLUMNS": "300"}).output
+    assert "7 sites a round by a public schedule, none more than 4 time(s)" in shown
+    assert "chosen from" in shown and "update itself" not in shown, "parts of it, both signs"
+    (part,) = json.loads(invoke(*words, "--json"))["plan"]["parts"]
+    assert part["rule"]["epsilon"] == 1.5
+
+
 def test_plan_projects_to_larger_populations_and_says_it_is_no_claim(
     place: Path, tmp_path: Path
 ) -> None:

@@ -139,7 +139,8 @@ def _rounds(plan: PrivacyPlan) -> str:
 
 def _cohort(plan: PrivacyPlan) -> str:
     if plan.size is not None:
-        return f"{plan.size} sites a round by a public schedule, none twice in a pass over all"
+        most = f"none more than {plan.calls} time(s)"
+        return f"{plan.size} sites a round by a public schedule, {most}"
     every = "every site, every round"
     return every if plan.rate is None else f"coin flips, rate {plan.rate:g}"
 
@@ -172,8 +173,8 @@ def _sends(recipe: Recipe) -> str:
     chosen = sum(p.rule.output for p in plan.parts if isinstance(p.rule, Selection))
     bit = " and a bit" if any(isinstance(p.rule, Response) for p in plan.parts) else ""
     return (
-        f"a sign, {chosen} coordinate(s){bit}: {size} bytes and an envelope of 0.6 kB (the "
-        f"update itself: {whole / 1e3:,.3g} kB), in each of up to {rounds} round(s)"
+        f"a sign, {chosen} coordinate(s){bit}: {size} bytes and an envelope of 0.6 kB (what they "
+        f"are chosen from: {whole / 1e3:,.3g} kB), in each of up to {rounds} round(s)"
     )
 
 
