@@ -16,6 +16,7 @@ from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
 from understudy.data.table import from_frame
 from understudy.errors import ReleaseError, StudyError
+from understudy.federation.recipe import Task
 from understudy.federation.slots import Private
 from understudy.nets import layers
 from understudy.nets.stacked import ClassifierNet
@@ -145,6 +146,29 @@ def test_the_head_learns_from_labels_that_it_would_not_have_drawn() -> None:
     assert bias[1] == -bias[0] == pytest.approx(20, abs=12), "half of the draws were wrong"
     assert torch.equal(weight[2], bias) and torch.equal(weight[0], torch.zeros(2)), "c, never a"
     assert len(change.abs().unique()) == 3, "equally large changes stay equal: lots decide"
+
+
+MODELS = {
+    "nan": lambda model: model * torch.nan,
+    "infinite": lambda model: torch.full_like(model, torch.inf),
+    "overflowing": lambda model: 1e30 * model,
+    "in doubles": lambda model: model.double(),
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("part", ["margins", "head", "encoder", "decoder"])
+def test_no_model_makes_a_site_fail_for_having_rows(part: str, model: str) -> None:
+    """The server is an adversary: a site that fails where an empty one answers tells on itself."""
+    recipe, rng = build(study()), Streams.from_seed(0)
+    sent = MODELS[model](recipe.init(rng=rng)["model"])
+    data = encode(TABLE, from_frame(frame(4, seed=0), TABLE))
+    private = Private(recipe.plan, 0, NoiseSource.seeded(rng))
+    for rows in (0, 1, 4):
+        shards = Shards.pack(data, [np.arange(rows)])
+        task = Task({"model": sent}, {"part": part})
+        update, _ = recipe.local(task, {}, shards, private, rng=rng)
+        assert update["update"].shape == (1, *recipe.plan.parts[0].shape)
 
 
 def test_a_head_that_does_not_fit_is_refused(tmp_path: Path) -> None:

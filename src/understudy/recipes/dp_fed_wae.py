@@ -219,7 +219,7 @@ class DpFedWAE:
         """What the site's rows change in the part; the engine chooses what is sent of it."""
         own = selection.compact(data)
         x, y = self._seen(own.x, own.y)
-        rows, model = Shards(x, y, own.starts, own.counts), task.arrays["model"]
+        rows, model = Shards(x, y, own.starts, own.counts), task.arrays["model"].float()
         part, net = str(task.values["part"]), model[:, : vae.size(self.spec)]
         if part == "margins":
             change = self._margins(net, rows, rng=rng)
@@ -235,10 +235,14 @@ class DpFedWAE:
         return {"update": change}, {}
 
     def _margins(self, net: Tensor, rows: Shards, *, rng: Streams) -> Tensor:
-        """How often a site's rows have each value, minus as many rows drawn from the model."""
+        """How often a site's rows have each value, minus as many rows drawn from the model.
+
+        From any model: one that overflows must not make sites fail that have rows, and no others.
+        """
         assert self.layout is not None
         source, params = rng.torch("drawn"), vae.unpack(self.spec, net)
         chance = sample(self.spec, params, torch.zeros(1, rows.total).long(), rng=source)[0]
+        chance = chance.nan_to_num(nan=0.5)
         drawn = self.layout.encode(*self.layout.decode(chance, drawn=True, rng=source))
         site = torch.repeat_interleave(torch.arange(len(rows)), rows.counts)
         return torch.zeros(len(rows), self.layout.width).index_add_(0, site, rows.x - drawn)
