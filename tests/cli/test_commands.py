@@ -262,6 +262,39 @@ def test_evaluate_writes_a_report_and_not_into_the_release(place: Path, tmp_path
     invoke("evaluate", place / "release", "--real", place / "rows.csv", "--out", inside, code=9)
 
 
+@pytest.fixture
+def unlabelled(place: Path, tmp_path: Path) -> Path:
+    """The release of a table without a label, and its rows."""
+    frame = pd.read_csv(place / "rows.csv").iloc[:, :3]
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    invoke("schema", "draft", tmp_path / "rows.csv", "-o", tmp_path / "schema.toml")
+    (tmp_path / "study.toml").write_text(MOMENTS)
+    invoke("run", tmp_path / "study.toml", "--out", tmp_path / "release", "--quiet")
+    return tmp_path
+
+
+def test_evaluate_shows_distances_where_there_is_nothing_to_learn(unlabelled: Path) -> None:
+    out = unlabelled / "report"
+    text = invoke(
+        "evaluate", unlabelled / "release", "--real", unlabelled / "rows.csv", "--out", out
+    )
+    assert "student" not in text, "an empty table says nothing"
+    found = json.loads((out / "scores.json").read_text())["fidelity"]["overall"][0]
+    line = next(line for line in text.splitlines() if found["name"] in line)
+    assert f"{found['synthetic']['value']:.3f}" in line and f"{found['real']['value']:.3f}" in line
+
+
+def test_a_label_is_refused_where_the_schema_has_none(unlabelled: Path) -> None:
+    words = ("sample", unlabelled / "release", "-n", 3, "-o", unlabelled / "new.csv")
+    said = invoke(*words, "--label", "red", code=8)
+    assert "leave the label out" in said and "among all" not in said
+
+
+def test_bundled_rows_are_for_study_files(place: Path, tmp_path: Path) -> None:
+    words = ("--real", "bundled:breast_cancer", "--out", tmp_path / "report")
+    assert "study file" in invoke("evaluate", place / "release", *words, code=3)
+
+
 def test_fid_needs_images(place: Path, tmp_path: Path) -> None:
     real, out = ("--real", place / "rows.csv"), ("--out", tmp_path / "report")
     weights = ("--inception", tmp_path / "fid.safetensors")

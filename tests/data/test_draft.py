@@ -121,7 +121,7 @@ def test_missing_cells_are_noticed(tmp_path) -> None:
 def test_warnings_say_what_a_draft_reveals(tmp_path) -> None:
     text, warnings = drafted(tmp_path, table())
     said = " ".join(warnings)
-    assert "Bounds of 3 columns" in said and "Categories of 1 columns" in said
+    assert "Bounds of 3 columns" in said and "Categories of 1 column " in said
     assert text.count("# guess") >= 7 and "records = 40 " in text
 
 
@@ -370,6 +370,20 @@ def test_constant_columns_get_no_bounds_but_a_decision(tmp_path) -> None:
         Schema.parse(text)
     schema = Schema.parse(text.replace('"unclassified"', '"ignore"'))
     assert all(f.level == "ok" for f in check(schema, tmp_path / "rows.csv"))
+
+
+def test_an_empty_column_is_not_called_an_identifier(tmp_path) -> None:
+    text, warnings = drafted(tmp_path, table().assign(note=""))
+    assert "it holds no values" in text
+    said = next(w for w in warnings if "note" in w)
+    assert "decision" in said and "no values" in said
+    assert not any("identifiers" in w for w in warnings)
+
+
+def test_warnings_count_columns_in_english(tmp_path) -> None:
+    _, warnings = drafted(tmp_path, pd.DataFrame({"age": [1, 5, 9] * 20, "ward": list("abc") * 20}))
+    assert "1 columns" not in " ".join(warnings)
+    assert sum("of 1 column come" in w for w in warnings) == 2
 
 
 def test_constant_channels_are_named_and_left_out_of_the_shape(tmp_path) -> None:

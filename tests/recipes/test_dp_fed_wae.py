@@ -237,7 +237,7 @@ def test_one_class_alone_is_drawn_by_leaving_the_others_out() -> None:
     made = release(recipe={"drawn": True})
     rows = made.sample(30, label="yes", seed=1).frame
     assert set(rows["ill"]) == {"yes"} and len(rows) == 30
-    with pytest.raises(ReleaseError, match="a label of"):
+    with pytest.raises(ReleaseError, match="a label among"):
         made.sample(3, label="perhaps")
 
 

@@ -21,7 +21,7 @@ from understudy.release import Release
 from understudy.release import verify as verify_release
 from understudy.rng import Streams
 
-__all__ = ["evaluate", "sample", "scores_table", "verify"]
+__all__ = ["distances_table", "evaluate", "sample", "scores_table", "verify"]
 
 RELEASE = typer.Argument(..., help="A release folder or .zip.")
 
@@ -138,7 +138,9 @@ def evaluate(
             print_json({"ok": True, "out": str(out), "scores": scores.to_dict()})
         else:
             console = Console()
-            console.print(scores_table(scores))
+            if scores.utility.students or scores.forecasts.models:
+                console.print(scores_table(scores))
+            console.print(distances_table(scores))
             for note in scores.notes:
                 console.print(f"[yellow]–[/] {note}")
             console.print(f"[green]✓[/] report in [bold]{out / 'report.html'}[/]", soft_wrap=True)
@@ -153,6 +155,18 @@ def scores_table(scores: Scores) -> Table:
     classes, steps = scores.utility, scores.forecasts
     _add_scores(table, classes.students, (COMMONEST, classes.naive), 3)
     _add_scores(table, steps.models, (REPEATING, steps.naive), 4)
+    return table
+
+
+def distances_table(scores: Scores) -> Table:
+    """How far synthetic rows are from held-out real ones, beside the same from real rows."""
+    title = "distance from held-out real rows (internal: reveals statistics of the real data)"
+    table = Table(title=title, title_justify="left", header_style="dim")
+    for heading in ("distance", "synthetic", "real"):
+        table.add_column(heading)
+    for one in scores.fidelity.overall:
+        figures = (one.synthetic, one.real)
+        table.add_row(one.name, *("–" if s is None else f"{s.value:.3f}" for s in figures))
     return table
 
 

@@ -130,7 +130,7 @@ def _guess(name: str, cells: pd.Series, is_label: bool) -> Guess:
 
 def _by_values(counts: pd.Series, is_label: bool) -> Guess:
     if not len(counts):
-        return {"kind": "unclassified"}, [decide("it holds no values")]
+        return {"kind": "unclassified"}, [EMPTY]
     if not is_label and {text.lower() for text in counts.index} <= set(TRUTHS):
         return {"kind": "boolean"}, ["guess: only yes/no values seen"]
     if not is_label:
@@ -236,6 +236,9 @@ def decide(reason: str) -> str:
     return f'DECIDE: {reason}. Give it a kind, or kind = "ignore", or name it as person'
 
 
+EMPTY = decide("it holds no values")
+
+
 def head(kind: str, name: str, rows: int) -> list[str]:
     """The first lines of a draft."""
     scale = 10 ** max(0, len(str(max(rows, 1))) - 2)
@@ -253,16 +256,18 @@ def warn(names: Sequence[str], guesses: Sequence[Guess]) -> list[str]:
     bounded = sum(kind in ("numeric", "integer", "date") for kind in kinds)
     listed = kinds.count("categorical")
     same = [n for n, (_, remarks) in zip(names, guesses, strict=True) if is_constant(remarks)]
+    empty = [n for n, (_, remarks) in zip(names, guesses, strict=True) if EMPTY in remarks]
     unclassified = (n for n, kind in zip(names, kinds, strict=True) if kind == "unclassified")
-    open_ones = [n for n in unclassified if n not in same]
+    open_ones = [n for n in unclassified if n not in same + empty]
     found = ["The draft was made from the rows: read and edit it before anyone else sees it."]
     if bounded:
         found.append(
-            f"Bounds of {bounded} columns come from the rows: extremes can belong to one person."
+            f"Bounds of {_columns(bounded)} come from the rows: extremes can belong to one person."
         )
     if listed:
         found.append(
-            f"Categories of {listed} columns come from the rows: a rare one can give a person away."
+            f"Categories of {_columns(listed)} come from the rows: "
+            "a rare one can give a person away."
         )
     found.append("The number of records was taken from this file and rounded up.")
     if open_ones:
@@ -270,12 +275,18 @@ def warn(names: Sequence[str], guesses: Sequence[Guess]) -> list[str]:
             f"Needs your decision before the schema can be used: {', '.join(open_ones)} "
             "(look like identifiers, personal data or free text)."
         )
+    if empty:
+        found.append(f"Needs your decision, too: {', '.join(empty)} (no values in this file).")
     if same:
         found.append(
             f"The same value everywhere: {', '.join(same)}. Needs your decision, as the remarks "
             "say: leave it out, or give it bounds that are public knowledge."
         )
     return found
+
+
+def _columns(count: int) -> str:
+    return "1 column" if count == 1 else f"{count} columns"
 
 
 def _check_header(names: list[str], rows: int, label: str | None) -> None:

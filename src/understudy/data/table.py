@@ -33,10 +33,16 @@ def read(path: str | Path, schema: Schema, *, progress: Progress | None = None) 
     """
     path = Path(path)
     if not path.exists():
-        raise DataError("a data file", f"nothing at {path}", "check the path")
+        raise DataError("a data file", f"nothing at {path}", _found_by(path))
     if schema.kind == "table" or is_series_table(path, schema):
         return from_frame(read_frame(path, schema), schema)
     return read_arrays(path, schema, progress=progress)
+
+
+def _found_by(path: Path) -> str:
+    if path.name.startswith("bundled:"):
+        return "bundled rows are for study files; here, give a file"
+    return "check the path"
 
 
 def is_series_table(path: Path, schema: Schema) -> bool:

@@ -149,8 +149,10 @@ def class_of(label: str | None, schema: Schema) -> int | None:
     """The index of a class that was asked for by name."""
     if label is None:
         return None
+    if label not in schema.classes and schema.classes == ("all",):
+        raise ReleaseError("no label: the schema has none", repr(label), "leave the label out")
     if label not in schema.classes:
         raise ReleaseError(
-            f"a label of {list(schema.classes)[:20]}", repr(label), "choose one of these"
+            f"a label among {', '.join(schema.classes[:20])}", repr(label), "choose one of these"
         )
     return schema.classes.index(label)
