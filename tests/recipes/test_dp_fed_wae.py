@@ -122,6 +122,21 @@ def _one_round(recipe: DpFedWAE, part: str, rows: pd.DataFrame) -> torch.Tensor:
     return recipe.local(task, {}, shards, private, rng=rng)[0]["update"][0]
 
 
+@pytest.mark.parametrize(
+    "schema, own",
+    [
+        (IMAGE, {"margins": 0.3}),
+        (IMAGE, {"teach": "parts"}),
+        (TABLE, {"teach": "paper", "head": 0.2}),
+    ],
+)
+def test_options_of_parts_are_refused_where_the_net_is_taught_whole(
+    schema: Schema, own: dict[str, Any]
+) -> None:
+    with pytest.raises(StudyError, match="taught as a whole"):
+        build(study(schema, recipe=own))
+
+
 def test_margins_are_the_rows_minus_drawn_rows() -> None:
     """Whole numbers: values that all rows have, and the model seldom draws, are the largest."""
     recipe = build(study())

@@ -66,7 +66,9 @@ class DpFedWAEOptions(WAEOptions):
 
     top: float = setting(0.05, "ξ: share of all coordinates that make up the top set")
     outputs: int = setting(0, "coordinates that a site sends; 0: as many as keep `share`")
-    global_rate: float = setting(1.0, "γ: how far the server goes where ten votes agree")
+    global_rate: float = setting(
+        1.0, "γ: how far the server goes where ten votes agree; not by parts, where all do"
+    )
     average: float = setting(0.3, "share of the last rounds whose models are averaged")
     teach: Literal["parts", "paper"] = setting(
         "parts", "tables by parts (margins, label head, net), or the whole net at once as published"
@@ -142,6 +144,7 @@ class DpFedWAE:
     def build(cls, study: Study) -> DpFedWAE:
         """The recipe of a study; the whole autoencoder is one update."""
         own = options(DpFedWAEOptions, study.options)
+        _refuse_parts(study)
         if study.schema.kind != "table" or study.privacy.trust == "none":
             own = replace(own, teach="paper")
         size = _places(study.schema, own)
@@ -305,6 +308,20 @@ class DpFedWAE:
             return self._seen(*self.layout.uniform(_UNIFORM_ROWS, rng=source))
         x = torch.rand(_UNIFORM_ROWS, self.schema.width, generator=source)
         return x, torch.randint(self.schema.n_classes, (_UNIFORM_ROWS,), generator=source)
+
+
+def _refuse_parts(study: Study) -> None:
+    """Options of teaching by parts where nothing is: they would be ignored."""
+    whole = study.schema.kind != "table" or study.options.get("teach") == "paper"
+    given = sorted({"margins", "head"} & set(study.options))
+    if study.schema.kind != "table" and study.options.get("teach") == "parts":
+        given.append("teach")
+    if whole and given:
+        raise StudyError(
+            "tables taught by parts, for recipe.margins, head and teach = 'parts'",
+            f"{', '.join(given)} for {study.schema.kind}s taught as a whole",
+            "leave them out",
+        )
 
 
 def _layout(schema: Schema, own: DpFedWAEOptions) -> OneHot | None:
