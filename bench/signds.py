@@ -482,7 +482,7 @@ def main() -> None:
     report = provenance("signds", args.threads) | {
         "per_update": [],
         "lifetime": [],
-        "not_run": not_run(chosen, args.full),
+        "not_run": not_run(chosen, args),
     }
     start = time.perf_counter()
     for case in chosen:
@@ -493,15 +493,17 @@ def main() -> None:
         picture(report["per_update"], args.picture)
 
 
-def not_run(chosen: list[Case], full: bool) -> list[str]:
+def not_run(chosen: list[Case], args: argparse.Namespace) -> list[str]:
     """The cells of the whole grid that this run leaves out, and missing seeds."""
     left = [f"{c.name}: {c.seeds} seed(s) instead of 3" for c in chosen if c.seeds < 3]
     short = [c for c in chosen if c.rounds < ROUNDS]
     left += [f"{c.name}: {c.rounds} rounds instead of {ROUNDS}" for c in short]
     for case in CASES:
-        grids = (case.core, case.full) if case not in chosen else () if full else (case.full,)
-        for grid in grids:
-            left += [f"{case.name}, ε = {e:g}: {', '.join(m)}" for e, m in grid.items()]
+        done = wanted(case, args) if case in chosen else []
+        rest = [c for c in cells(case, full=True) if c not in done and not c.lifetime and c.epsilon]
+        for e in sorted({c.epsilon for c in rest}):
+            missing = ", ".join(c.method for c in rest if c.epsilon == e)
+            left.append(f"{case.name}, ε = {e:g}: {missing}")
     return left
 
 
