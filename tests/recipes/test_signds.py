@@ -9,16 +9,19 @@ import pandas as pd
 import pytest
 import torch
 
+from understudy.data.encode import encode
 from understudy.data.schema import Column, Schema
+from understudy.data.shards import Shards
 from understudy.data.table import from_frame
 from understudy.errors import PrivacyError, StudyError
+from understudy.federation.slots import Private
 from understudy.nets import layers
 from understudy.privacy.select import Selection
 from understudy.recipes import build
 from understudy.recipes.dp_fed_wae import DpFedWAE
 from understudy.recipes.signds import SignDS
 from understudy.release.classifier import Classifier
-from understudy.rng import Streams
+from understudy.rng import NoiseSource, Streams
 from understudy.run import run
 from understudy.study import Study
 
@@ -103,6 +106,20 @@ def test_without_privacy_updates_are_averaged_as_they_are() -> None:
     mean = torch.randn(recipe.plan.parts[0].shape)
     moved = recipe.step(state, {"update": mean}, rng=Streams.from_seed(0))["model"]
     assert torch.allclose(moved, state["model"] + mean)
+
+
+def test_a_site_makes_one_plain_step_unless_told_otherwise() -> None:
+    """Twice the rate is then exactly twice the update, which neither Adam nor two steps give."""
+    encoded = encode(TABLE, rows(40, seed=1))
+    shards, found = Shards.pack(encoded, np.array_split(np.arange(40), 4)), []
+    for rate in (0.5, 1.0):
+        recipe = build(study(training={"rate": rate}))
+        rng = Streams.from_seed(0)
+        private = Private(recipe.plan, 0, NoiseSource.seeded(rng.child("unused")))
+        task = recipe.task(recipe.init(rng=rng), 0)
+        update, _ = recipe.local(task, {}, shards, private, rng=rng)
+        found.append(update["update"])
+    assert found[0].abs().max() > 0 and torch.allclose(found[1], 2 * found[0], atol=1e-6)
 
 
 REFUSED = {
