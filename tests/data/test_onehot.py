@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -76,6 +77,18 @@ def test_values_are_drawn_by_their_chance_where_that_is_asked() -> None:
     assert np.bincount(y.numpy()) / len(y) == pytest.approx([0.6, 0.3, 0.1], abs=0.02)
     likeliest, most = layout.decode(chance, drawn=False, rng=source())
     assert not likeliest.any() and not most.any()
+
+
+def test_values_are_drawn_by_their_odds_where_the_layout_says_so() -> None:
+    """Certainty of one value is enough; the others need not fall to nothing. Flags stay flags."""
+    layout = replace(OneHot.of(schema("flag"), 4), odds=True)
+    chance = torch.tensor([[0.3, 0.9, 0.5, 0.5]]).repeat(20_000, 1)
+    x, y = layout.decode(chance, drawn=True, rng=source())
+    assert float(x.mean()) == pytest.approx(0.3, abs=0.02)
+    assert np.bincount(y.numpy()) / len(y) == pytest.approx([9 / 11, 1 / 11, 1 / 11], abs=0.02)
+    certain = torch.tensor([[0.3, 1.0, 0.5, 0.5]]).repeat(100, 1)
+    assert not layout.decode(certain, drawn=True, rng=source())[1].any()
+    assert OneHot.from_config(json.loads(json.dumps(layout.to_config()))) == layout
 
 
 def test_numbers_beyond_the_bounds_fall_into_the_outer_bins() -> None:

@@ -23,6 +23,8 @@ from understudy.errors import ReleaseError
 
 __all__ = ["Group", "OneHot", "pick"]
 
+_LEAST = 1e-9  # of a chance, so that a draw is always possible
+
 Kind = Literal["flag", "onehot", "levels", "bins"]
 
 
@@ -42,11 +44,17 @@ class Group:
 
 @dataclass(frozen=True)
 class OneHot:
-    """The layout: groups one after the other, then the classes (if there are several)."""
+    """The layout: groups one after the other, then the classes (if there are several).
+
+    One value of a group is drawn in proportion to the chances of all, or with ``odds`` to
+    chance/(1 − chance): a common value then comes up as soon as its own output says so, while with
+    chances all others have to fall to nothing.
+    """
 
     groups: tuple[Group, ...]
     features: int
     classes: int
+    odds: bool = False
 
     @classmethod
     def of(cls, schema: Schema, bins: int) -> OneHot:
@@ -121,6 +129,8 @@ class OneHot:
         x = chance.new_zeros(n, self.features)
         source, target = self._copied
         x[:, source] = settled[:, target]
+        if self.odds:
+            chance = chance / (1 - chance).clamp(min=_LEAST)
         for group, start in self._places:
             if group.kind == "flag":
                 continue
@@ -143,14 +153,16 @@ class OneHot:
     def to_config(self) -> dict[str, Any]:
         """Plain JSON values."""
         groups = [list(asdict(group).values()) for group in self.groups]
-        return {"groups": groups, "features": self.features, "classes": self.classes}
+        sizes = {"features": self.features, "classes": self.classes}
+        return {"groups": groups, **sizes, "odds": self.odds}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> OneHot:
         """The inverse; what is no layout is refused."""
         try:
             groups = tuple(_group(fields) for fields in config["groups"])
-            made = cls(groups, int(config["features"]), int(config["classes"]))
+            sizes = int(config["features"]), int(config["classes"])
+            made = cls(groups, *sizes, bool(config["odds"]))
             end = max((g.source + g.taken for g in groups), default=0)
             fits = 1 <= made.classes and end <= made.features <= 2**24 and made.width <= 2**24
         except (KeyError, TypeError, ValueError):
@@ -184,4 +196,4 @@ def pick(chance: Tensor, drawn: bool, rng: torch.Generator) -> Tensor:
     """One of the values of each row, by its chance, or the likeliest."""
     if not drawn:
         return chance.argmax(dim=1)
-    return torch.multinomial(chance.clamp(min=1e-9), 1, generator=rng)[:, 0]
+    return torch.multinomial(chance.clamp(min=_LEAST), 1, generator=rng)[:, 0]

@@ -328,7 +328,7 @@ def _layout(schema: Schema, own: DpFedWAEOptions) -> OneHot | None:
     """How rows become yes-or-no features; the label is none of them where a head draws it."""
     if schema.kind != "table":
         return None
-    layout = OneHot.of(schema, own.bins)
+    layout = replace(OneHot.of(schema, own.bins), odds=own.teach == "parts")
     return replace(layout, classes=1) if _has_head(schema, own) else layout
 
 
