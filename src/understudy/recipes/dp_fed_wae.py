@@ -142,7 +142,7 @@ class DpFedWAE:
 
     @classmethod
     def build(cls, study: Study) -> DpFedWAE:
-        """The recipe of a study; the whole autoencoder is one update."""
+        """The recipe of a study; an update is about one part, or the whole net."""
         own = options(DpFedWAEOptions, study.options)
         _refuse_parts(study)
         if study.schema.kind != "table" or study.privacy.trust == "none":
