@@ -153,14 +153,16 @@ CASES = (
     ),
     Case(
         "fashion_mnist", "lenet",
-        core={8.0: ("SignDS h=5", "SignDS h=1")},
+        core={8.0: ("SignDS lens h=1", "SignDS lens h=5", "SignDS h=5", "SignDS h=1")},
         full={1.0: ALL, 4.0: ALL, 8.0: ("SignDS h=3", *RIVALS)},
         rates={
+            "SignDS lens h=1": 60.0, "SignDS lens h=5": 30.0,
             "SignDS h=1": 12.0, "SignDS h=3": 8.0, "SignDS h=5": 6.0,  # guessed, not tuned
             "DM": 0.0003, "PM": 0.0005, "HM": 0.0005, "FedSel .1": 15.0, "FedSel .5": 15.0,
         },
         plain={"optimiser": "sgd", "epochs": 1, "rate": 0.3},
         clip=0.01,
+        lens={"SignDS lens h=1": {"top": 0.02}, "SignDS lens h=5": {"top": 0.2}},
         seeds=1,
         rounds=150,
     ),
