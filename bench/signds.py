@@ -103,7 +103,9 @@ METHODS = (PLAIN, *LENS, *LENS_RIVALS, *ALL)
 CASES = (
     Case(
         "usps", "logistic",
-        core={1.0: (*LENS, *FEW), 4.0: (*LENS, *LENS_RIVALS, *ALL), 8.0: (*LENS, *FEW)},
+        core={
+            1.0: (*LENS, *FEW), 4.0: (*LENS, *LENS_RIVALS, *ALL), 8.0: (*LENS, *LENS_RIVALS, *FEW),
+        },
         full={0.5: ALL, 1.0: REST, 2.0: ALL, 8.0: REST},
         rates={
             "SignDS h=1": 15.0, "SignDS h=1 at 4": 40.0, "SignDS h=3": 15.0, "SignDS h=5": 10.0,
