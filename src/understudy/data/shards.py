@@ -47,6 +47,12 @@ class Shards:
     def __len__(self) -> int:
         return len(self.counts)
 
+    def members(self) -> tuple[Tensor, Tensor]:
+        """Every row of these sites, site after site: whose it is, and where it is stored."""
+        site = torch.repeat_interleave(torch.arange(len(self)), self.counts)
+        offset = torch.arange(len(site)) - (self.counts.cumsum(0) - self.counts)[site]
+        return site, self.starts[site] + offset
+
     @property
     def total(self) -> int:
         """Rows of these sites together."""

@@ -60,7 +60,7 @@ class Private:
         Each record by its own coin flip from the noise source, or all of them where the plan
         has no rate. ``[n, 2]``: which site of the stack, and which stored row.
         """
-        site, row = _members(data)
+        site, row = data.members()
         rate = self.plan.part(part).rate
         if rate is not None and rate < 1:
             drawn = torch.from_numpy(self._source.coins(len(row), rate))
@@ -93,19 +93,12 @@ def _cells(
     size: int,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Feature rows, ``size`` at a time, with the (site, group) cell each belongs to."""
-    site, row = _members(data)
+    site, row = data.members()
     for start in range(0, len(row), size):
         rows, sites = row[start : start + size], site[start : start + size]
         labels = data.y[rows]
         block = group(labels) if group is not None else torch.zeros_like(labels)
         yield features(data.x[rows], labels), sites * groups + block
-
-
-def _members(data: Shards) -> tuple[Tensor, Tensor]:
-    """Every record of the stack: its site, and where its row is stored."""
-    site = torch.repeat_interleave(torch.arange(len(data)), data.counts)
-    offset = torch.arange(len(site)) - (data.counts.cumsum(0) - data.counts)[site]
-    return site, data.starts[site] + offset
 
 
 def _check_bound(spec: Part, bounded: Bounded, plan: PrivacyPlan) -> None:

@@ -247,7 +247,7 @@ class DpFedWAE:
         chance = sample(self.spec, params, torch.zeros(1, rows.total).long(), rng=source)[0]
         chance = chance.nan_to_num(nan=0.5)
         drawn = self.layout.encode(*self.layout.decode(chance, drawn=True, rng=source))
-        site = torch.repeat_interleave(torch.arange(len(rows)), rows.counts)
+        site, _ = rows.members()
         return torch.zeros(len(rows), self.layout.width).index_add_(0, site, rows.x - drawn)
 
     def _head(self, head: Tensor, rows: Shards, *, rng: Streams) -> Tensor:

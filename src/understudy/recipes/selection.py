@@ -152,10 +152,8 @@ def _quiet(size: int, top: float) -> int:
 
 def compact(data: Shards) -> Shards:
     """The same sites with no rows but their own in store."""
-    site = torch.repeat_interleave(torch.arange(len(data)), data.counts)
-    first = data.counts.cumsum(0) - data.counts
-    rows = torch.arange(len(site)) + (data.starts - first)[site]
-    return Shards(data.x[rows], data.y[rows], first, data.counts)
+    _, rows = data.members()
+    return Shards(data.x[rows], data.y[rows], data.counts.cumsum(0) - data.counts, data.counts)
 
 
 def one_step(training: Training, plan: PrivacyPlan) -> Training:
