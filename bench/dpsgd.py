@@ -37,7 +37,8 @@ from torch.nn import functional
 
 from understudy.nets import autoencoder
 from understudy.nets.autoencoder import Autoencoder
-from understudy.nets.layers import Cosines, Params
+from understudy.nets.fixed import Cosines
+from understudy.nets.layers import Params
 from understudy.privacy.gaussian import add_noise
 from understudy.rng import NoiseSource
 from understudy.training.dpsgd import ROUNDING, Records, clipped_gradients, pieces

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from understudy.nets import layers
-from understudy.nets.layers import Conv, ConvTranspose, Cosines, Dense, MaxPool, Reshape
+from understudy.nets.fixed import Contrast, Cosines
+from understudy.nets.layers import Conv, ConvTranspose, Dense, MaxPool, Reshape
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -125,6 +126,25 @@ def test_low_frequencies_give_back_a_smooth_image():
     low = Cosines((28, 28), (8, 8), analyse=True)({}, image)
     back = Cosines((28, 28), (8, 8))({}, low)
     assert (back - image).abs().mean() < 0.02
+
+
+def test_a_slope_raises_high_frequencies():
+    x = torch.randn(2, 3, 20, generator=generator())
+    plain = Cosines((4, 5), (3, 3), analyse=True)({}, x).reshape(2, 3, 3, 3)
+    steep = Cosines((4, 5), (3, 3), analyse=True, slope=0.5)({}, x).reshape(2, 3, 3, 3)
+    torch.testing.assert_close(steep[..., 0, 0], plain[..., 0, 0])
+    torch.testing.assert_close(steep[..., 0, 2], 3**0.5 * plain[..., 0, 2])
+    torch.testing.assert_close(steep[..., 2, 1], (1 + 5**0.5) ** 0.5 * plain[..., 2, 1])
+
+
+def test_contrast_knows_neither_brightness_nor_light():
+    x = torch.rand(2, 3, 20, generator=generator())
+    seen = Contrast()({}, x)
+    torch.testing.assert_close(seen.mean(-1), torch.zeros(2, 3), atol=1e-6, rtol=0)
+    torch.testing.assert_close(Contrast()({}, x + 0.5), seen, atol=1e-5, rtol=1e-4)
+    faint = Contrast()({}, 0.5 * x).std(-1) / seen.std(-1)
+    assert 0.8 < faint.min() and faint.max() < 1
+    assert torch.equal(Contrast()({}, torch.full((1, 1, 20), 0.25)), torch.zeros(1, 1, 20))
 
 
 def test_flatten_and_unflatten_are_inverse():

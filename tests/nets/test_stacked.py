@@ -10,12 +10,14 @@ from torch import nn
 
 from understudy.errors import ReleaseError, StudyError
 from understudy.nets import layers, stacked
+from understudy.nets.fixed import Cosines
 from understudy.nets.stacked import ClassifierNet
 
 SPECS = {
     "linear": ClassifierNet(6, 3),
     "mlp": ClassifierNet(6, 3, "mlp", widths=(5,)),
     "lenet": ClassifierNet(16 * 17 * 2, 3, "lenet", shape=(16, 17, 2)),
+    "waves": ClassifierNet(30, 3, "mlp", (5,), (6, 5), contrast=True, cosines=(3, 2)),
 }
 
 
@@ -54,6 +56,37 @@ def test_the_loss_is_the_mean_cross_entropy_of_each_client(spec):
         own = {name: p[c : c + 1] for name, p in params.items()}
         scores = stacked.logits(spec, own, x[c : c + 1, :n])[0]
         torch.testing.assert_close(found[c], nn.functional.cross_entropy(scores, y[c, :n]))
+
+
+@pytest.mark.parametrize("contrast", [True, False])
+def test_dense_nets_on_waves_see_contrast_and_low_frequencies_only(contrast):
+    spec = ClassifierNet(30, 3, "linear", shape=(6, 5), contrast=contrast, cosines=(3, 2))
+    assert layers.size(spec.net) == 3 * 2 * 3 + 3
+    params = params_of(spec, 1)
+    x = torch.rand(1, 4, 30, generator=generator(1))
+    same = stacked.logits(spec, params, 0.2 + x)
+    assert torch.allclose(same, stacked.logits(spec, params, x), atol=1e-5) == contrast
+    fast = Cosines((6, 5), (6, 5), analyse=True)({}, torch.randn(1, 4, 30))
+    fast.view(4, 6, 5)[:, :3, :2] = 0  # what is left has no low frequency, and a mean of zero
+    ripple = Cosines((6, 5), (6, 5))({}, fast)
+    if not contrast:
+        seen = stacked.logits(spec, params, x + ripple)
+        assert torch.allclose(seen, stacked.logits(spec, params, x), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"shape": (6, 5), "cosines": (7, 2)},
+        {"shape": (6, 5), "cosines": (0, 2)},
+        {"shape": (6, 5), "cosines": (3,)},
+        {"shape": (6, 6), "cosines": (3, 3)},
+        {"cosines": (3, 3)},
+    ],
+)
+def test_frequencies_that_an_image_does_not_have_are_refused(own):
+    with pytest.raises(StudyError, match="frequencies"):
+        ClassifierNet(30, 3, **own)
 
 
 def test_lenet_is_lenet():

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from understudy.data.schema import Schema
-from understudy.errors import ReleaseError
+from understudy.errors import ReleaseError, UnderstudyError
 from understudy.nets import layers
 from understudy.nets.stacked import ClassifierNet
 from understudy.release import classifier
@@ -186,10 +186,50 @@ def test_widths_that_are_none_are_refused(widths: object) -> None:
         Classifier("mlp", good.arrays, {**good.config, "widths": widths})
 
 
+WAVES = ClassifierNet(30, 3, shape=(6, 5), contrast=True, cosines=(4, 2))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cosines": [4, 2.0]},
+        {"cosines": [8, 1]},
+        {"cosines": [-4, -2]},
+        {"cosines": [8]},
+        {"cosines": 8},
+        {"cosines": "42"},
+        {"cosines": None},
+        {"cosines": []},
+        {"shape": []},
+        {"contrast": 1},
+        {"contrast": None},
+    ],
+)
+def test_frequencies_of_another_image_are_refused(change: dict[str, Any]) -> None:
+    good = Classifier.of(WAVES, torch.randn(layers.size(WAVES.net)))
+    said = good.probabilities(rows(4, 30))
+    assert torch.allclose(said, good.probabilities(rows(4, 30) + 0.5), atol=1e-4)
+    with pytest.raises(UnderstudyError):
+        Classifier("linear", good.arrays, {**good.config, **change})
+
+
+def test_frequencies_of_turned_images_do_not_fit() -> None:
+    good = Classifier.of(WAVES, torch.zeros(layers.size(WAVES.net)))
+    assert good.fits(Schema("image", "i", 9, classes=tuple("abc"), shape=(6, 5)))
+    assert not good.fits(Schema("image", "i", 9, classes=tuple("abc"), shape=(5, 6)))
+
+
+def test_a_release_from_before_waves_is_read() -> None:
+    good = made("mlp")
+    old = {k: v for k, v in good.config.items() if k not in ("contrast", "cosines")}
+    assert Classifier("mlp", good.arrays, old).net == good.net
+
+
 @pytest.mark.parametrize("kind", NETS)
 def test_a_config_that_is_not_whole_is_refused(kind: str) -> None:
     good = made(kind)
-    short = [{k: v for k, v in good.config.items() if k != name} for name in good.config]
+    needed = ("features", "classes", "widths", "shape")
+    short = [{k: v for k, v in good.config.items() if k != name} for name in needed]
     for config in (*short, {}, None, [], "x"):
         with pytest.raises(ReleaseError, match="sizes"):
             Classifier(kind, good.arrays, config)  # type: ignore[arg-type]

@@ -25,10 +25,10 @@ from torch.nn import functional
 
 from understudy.errors import StudyError
 from understudy.nets import config, layers
+from understudy.nets.fixed import Cosines
 from understudy.nets.layers import (
     Conv,
     ConvTranspose,
-    Cosines,
     Dense,
     GroupNorm,
     Net,

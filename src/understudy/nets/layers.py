@@ -6,7 +6,8 @@ product; convolutions gain nothing from stacking (grouped convolutions lose), so
 client by client and the training loop gives them chunks of one client, unless they are small
 enough to be a product of patches (`patches`). A net is a tuple of layers; a layer is a frozen
 dataclass with ``shapes`` (its parameters without the client axis), ``__call__`` and, where
-its weights do not start as all others do, ``start``. Recurrent layers are in `recurrent`. No
+its weights do not start as all others do, ``start``. Recurrent layers are in `recurrent`, those
+without parameters that look at images in `fixed`. No
 layer lets one record see another: that is what record-level privacy needs, and why GroupNorm
 is here and BatchNorm is not.
 """
@@ -16,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Protocol
 
 import torch
@@ -29,7 +29,6 @@ from understudy.nets.chain import dense_chain
 __all__ = [
     "Conv",
     "ConvTranspose",
-    "Cosines",
     "Dense",
     "GroupNorm",
     "Layer",
@@ -220,43 +219,6 @@ class Swap:
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """Move the channels to the front of every record, or back."""
         return x.movedim(2, -1) if self.back else x.movedim(-1, 2)
-
-
-@dataclass(frozen=True)
-class Cosines:
-    """A fixed map between a grid of values and its lowest cosine frequencies.
-
-    It has no parameters: a decoder that ends in it has far fewer to share, so the same
-    noise multiplier perturbs far fewer numbers, and what noise remains is smooth.
-    ``analyse`` goes from values ``[C, B, ∏shape]`` to coefficients ``[C, B, ∏kept]``;
-    otherwise the way back.
-    """
-
-    shape: tuple[int, ...]
-    kept: tuple[int, ...]
-    analyse: bool = False
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Nothing to learn."""
-        return {}
-
-    def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """Transform along every axis of the grid in turn."""
-        grid = x.reshape(*x.shape[:2], *(self.shape if self.analyse else self.kept))
-        for n, k in zip(self.shape, self.kept, strict=True):
-            matrix = cosine_matrix(n, k) if self.analyse else cosine_matrix(n, k).T
-            grid = torch.tensordot(grid, matrix, dims=([2], [1]))  # the axis moves last
-        return grid.flatten(2)
-
-
-@cache
-def cosine_matrix(n: int, kept: int) -> Tensor:
-    """The first ``kept`` rows of the orthonormal cosine transform of length ``n``."""
-    k, i = torch.arange(kept).double()[:, None], torch.arange(n).double()[None, :]
-    rows = torch.cos(math.pi * (i + 0.5) * k / n) * math.sqrt(2 / n)
-    rows[0] /= math.sqrt(2)
-    return rows.float()
 
 
 def _nhwc(x: Tensor) -> Tensor:

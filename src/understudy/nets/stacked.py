@@ -3,7 +3,8 @@
 The three nets of SignDS-FL (Jiang 2023, §3.5.1 and Table 3.2): logistic regression, one
 hidden layer of 96, and LeNet, whose sizes agree with the table (44,426 parameters for
 28×28 images of 10 classes). They are plain tuples of layers, so `layers.flatten`,
-`layers.unflatten` and `training.loop.train` treat them as they do any other net. The
+`layers.unflatten` and `training.loop.train` treat them as they do any other net. Images may be
+seen through the fixed layers of `fixed`: at one contrast, and as their lowest frequencies. The
 students of `classifier` are another thing: one net at a time, trained on synthetic rows.
 """
 
@@ -22,11 +23,14 @@ from torch.nn import functional
 
 from understudy.errors import StudyError
 from understudy.nets import config, layers
+from understudy.nets.fixed import Contrast, Cosines
 from understudy.nets.layers import Conv, Dense, MaxPool, Net, Params, Reshape, Swap
 
 __all__ = ["ClassifierNet", "chances", "cross_entropy_loss", "init", "logits", "sampled_loss"]
 
 LOGIT_LIMIT = 1e3
+_SLOPE = 0.5  # how much louder a net hears high frequencies of images than they are
+_QUIET = 0.25  # of the usual start
 
 
 @dataclass(frozen=True)
@@ -37,9 +41,13 @@ class ClassifierNet:
     classes: int
     kind: Literal["linear", "mlp", "lenet"] = "linear"
     widths: tuple[int, ...] = (96,)  # mlp: its hidden layers
-    shape: tuple[int, ...] = ()  # lenet: (H, W) or (H, W, channels)
+    shape: tuple[int, ...] = ()  # of images: (H, W) or (H, W, channels)
+    contrast: bool = False  # images are seen without their brightness
+    cosines: tuple[int, ...] = ()  # linear, mlp: frequencies they see of each side of an image
 
     def __post_init__(self) -> None:
+        if self.cosines:
+            self._check_cosines()
         if self.kind == "lenet" and (len(self.shape) not in (2, 3) or min(self.shape[:2]) < 16):
             found = f"shape {self.shape}" if self.shape else "a table"
             raise StudyError("images of at least 16×16 for LeNet", found, "choose nn")
@@ -47,13 +55,29 @@ class ClassifierNet:
             found = f"{self.features} for the shape {self.shape}"
             raise StudyError("as many features as pixels", found, "correct the shape")
 
+    def _check_cosines(self) -> None:
+        sides = zip(self.shape, self.cosines, strict=False)
+        whole = len(self.cosines) == len(self.shape) and math.prod(self.shape) == self.features
+        if self.kind == "lenet" or not whole or not all(1 <= kept <= n for n, kept in sides):
+            raise StudyError(
+                "as many frequencies as pixels, or fewer, for each side of an image",
+                f"{self.cosines} of {self.shape} for {self.kind}",
+                "correct the net's description",
+            )
+
     @cached_property
     def net(self) -> Net:
         """Rows ``[C, B, features]`` to class scores ``[C, B, classes]``."""
-        if self.kind == "lenet":
-            return self._lenet()
-        widths = self.widths if self.kind == "mlp" else ()
-        return _dense((self.features, *widths, self.classes))
+        seen = (Contrast(),) if self.contrast else ()
+        return (*seen, *(self._lenet() if self.kind == "lenet" else self._mlp()))
+
+    def _mlp(self) -> Net:
+        """Dense layers on the features themselves, or on an image's frequencies."""
+        widths = (*(self.widths if self.kind == "mlp" else ()), self.classes)
+        if not self.cosines:
+            return _dense((self.features, *widths))
+        waves = Cosines(self.shape, self.cosines, analyse=True, slope=_SLOPE)
+        return (waves, *_dense((math.prod(self.cosines), *widths)))
 
     def _lenet(self) -> Net:
         """Two 5×5 convolutions, each pooled, then dense 120, 84 and the classes."""
@@ -85,8 +109,13 @@ def _pooled(inputs: int, outputs: int) -> Net:
 
 
 def init(spec: ClassifierNet, *, rng: torch.Generator) -> Params:
-    """Parameters of one client, without the client axis."""
-    return layers.init(spec.net, rng=rng)
+    """Parameters of one client, without the client axis; weights of frequencies start small.
+
+    Where votes or noisy updates move weights but little, a loud random start would stay.
+    """
+    params = layers.init(spec.net, rng=rng)
+    first = next(iter(params))
+    return {**params, first: params[first] * _QUIET} if spec.cosines else params
 
 
 def logits(spec: ClassifierNet, params: Mapping[str, Tensor], x: Tensor) -> Tensor:

@@ -5,8 +5,10 @@ chosen by PS (h = 1) or EM-MDS; the server reads them as votes. It trains *class
 (``model`` "logistic", "nn" or "lenet"), whose release predicts instead of sampling, and with
 ``model = "wae"`` the generator of DP-Fed-WAE.
 
-Beyond the thesis: a public `lens` makes the most of few votes (``smooth`` and ``balance``; 0 is as
-published). It costs no privacy: it changes what the mechanism is given and how votes are read.
+Beyond the thesis, to make the most of votes that are fewer than a net's weights: nets see images at
+one ``contrast``, and dense ones as their lowest frequencies (``detail``), a quarter of the weights,
+of which each says more; and votes for a small layer, which come more often, count less
+(``balance``). ε is as before: the mechanism holds for any net, and reading votes comes after it.
 
 Corrections to the thesis: its ε is per update while clients are called tens to hundreds of times.
 Here the claim adds up a site's whole life, and a site refuses to be called beyond it.
@@ -14,11 +16,13 @@ Here the claim adds up a site's whole life, and a site refuses to be called beyo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from understudy.data.schema import Schema
@@ -31,7 +35,6 @@ from understudy.nets.stacked import ClassifierNet
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import selection
 from understudy.recipes.dp_fed_wae import DpFedWAE
-from understudy.recipes.lens import Lens
 from understudy.recipes.selection import SelectionOptions
 from understudy.release.classifier import Classifier
 from understudy.rng import Streams
@@ -46,7 +49,7 @@ _NETS: dict[str, Literal["linear", "mlp", "lenet"]] = {
     "nn": "mlp",
     "lenet": "lenet",
 }
-_MOST = {"smooth": 100.0, "balance": 4.0}  # pixels, and a power that no float overflows at
+_MOST = {"detail": 1.0, "balance": 4.0}  # all of an image, and a power no float overflows at
 
 
 @dataclass(frozen=True)
@@ -59,11 +62,12 @@ class SignDSOptions(SelectionOptions):
     hidden: int = setting(96, "width of the hidden layer of nn and wae")
     latent: int = setting(16, "latent dimensions of wae")
     global_rate: float = setting(8.0, "γ: how far the server goes where all votes agree")
-    smooth: float = setting(
-        1.0, "σ in pixels by which votes for a dense first layer on images are spread; 0: not"
+    contrast: bool = setting(True, "see every image without its brightness, at one contrast")
+    detail: float = setting(
+        0.5, "share of the frequencies of each side of an image that logistic and nn see; 0: pixels"
     )
     balance: float = setting(
-        0.33, "power of a layer's smallness by which it is asked more and counts less; 0: not"
+        0.5, "power of a layer's share of the largest one by which its votes count; 0: all alike"
     )
 
     def __post_init__(self) -> None:
@@ -120,13 +124,11 @@ class SignDS:
         return _spec(self.schema, self.options)
 
     @cached_property
-    def lens(self) -> Lens:
-        """How sites rank and how the server reads votes; without privacy nothing is changed."""
-        if self.plan.trust == "none":
-            return Lens(self.spec.net)
-        pixels = self.schema.kind == "image" and self.options.model != "lenet"
-        image = self.schema.shape if pixels else ()
-        return Lens(self.spec.net, image, self.options.smooth, self.options.balance)
+    def worth(self) -> Tensor:
+        """``[P]``: what a vote for each parameter counts; without privacy there are no votes."""
+        power = 0.0 if self.plan.trust == "none" else self.options.balance
+        sizes = [math.prod(shape) for shape in layers.shapes(self.spec.net).values()]
+        return torch.cat([torch.full((size,), (size / max(sizes)) ** power) for size in sizes])
 
     @property
     def server(self) -> ServerOptimiser:
@@ -156,11 +158,11 @@ class SignDS:
         params = layers.unflatten(self.spec.net, start)
         trained, _ = train(params, self._loss, data.x, data.y, plan, how, rng=rng)
         update = layers.flatten(self.spec.net, trained) - start
-        return {"update": self.lens.ranked(update)}, {}
+        return {"update": update}, {}
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
-        """θ ← θ + γ·mean vote, seen through the lens."""
-        return self.server.step(state, self.lens.read(total["update"][None]))
+        """θ ← θ + γ·mean vote, each by what it is worth."""
+        return self.server.step(state, (self.worth * total["update"])[None])
 
     def finish(self, state: State, *, rng: Streams) -> Classifier:
         """The average of the last models."""
@@ -171,10 +173,22 @@ class SignDS:
 
 
 def _spec(schema: Schema, own: SignDSOptions) -> ClassifierNet:
-    shape = schema.shape if own.model == "lenet" else ()
+    image = schema.kind == "image"
+    waves = image and own.model != "lenet" and own.detail > 0
     return ClassifierNet(
-        schema.width, schema.n_classes, _NETS[own.model], widths=(own.hidden,), shape=shape
+        schema.width,
+        schema.n_classes,
+        _NETS[own.model],
+        widths=(own.hidden,),
+        shape=schema.shape if waves or own.model == "lenet" else (),
+        contrast=image and own.contrast,
+        cosines=_frequencies(schema.shape, own.detail) if waves else (),
     )
+
+
+def _frequencies(shape: tuple[int, ...], detail: float) -> tuple[int, ...]:
+    """The lowest ones of height and width, and all of the colours."""
+    return tuple(max(1, round(detail * side)) for side in shape[:2]) + shape[2:]
 
 
 def _wae_options(own: SignDSOptions) -> dict[str, object]:

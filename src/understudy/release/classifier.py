@@ -33,8 +33,8 @@ class Classifier:
     """``kind`` names a net, ``config`` holds its public sizes, ``arrays`` its parameters.
 
     ``config`` is `ClassifierNet.to_config` without the kind: ``features`` (F), ``classes`` (K),
-    ``widths`` and ``shape``. Arrays are 32-bit, without the client axis. `Classifier.of` makes
-    one from a net and its flat parameters.
+    ``widths``, ``shape``, ``contrast`` and ``cosines``. Arrays are 32-bit, without the client axis.
+    `Classifier.of` makes one from a net and its flat parameters.
     """
 
     kind: str
@@ -102,8 +102,10 @@ def _check_sizes(config: Mapping[str, Any]) -> None:
     """Refuse a description that only an altered release has."""
     try:
         sizes = [config["features"], config["classes"], *config["widths"], *config["shape"]]
+        sizes += config.get("cosines", [])  # early releases know neither these nor contrast
         fits = all(type(size) is int and size > 0 for size in sizes) and config["classes"] > 1
-    except (KeyError, TypeError):
+        fits = fits and type(config.get("contrast", False)) is bool
+    except (AttributeError, KeyError, TypeError):
         fits = False
     if not fits:
         raise ReleaseError(

@@ -1,0 +1,81 @@
+"""Fixed layers: public maps of every record by itself, with nothing to learn.
+
+Weights behind them are fewer and tell more: where noise or votes are shared by all weights of a
+net, that is worth more than any of them. Values are ``[C, B, …]``, as in `layers`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+__all__ = ["Contrast", "Cosines"]
+
+_FLAT, _SPREAD = 0.05, 0.35  # of grey between 0 and 1: of a nearly even image, and of a usual one
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Every record without its mean and at about one spread: brightness and light are no news."""
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Nothing to learn."""
+        return {}
+
+    def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """``[C, B, F] → [C, B, F]``; an even record becomes zeros."""
+        x = x - x.mean(-1, keepdim=True)
+        return x * (_SPREAD / (x.std(-1, correction=0, keepdim=True) + _FLAT))
+
+
+@dataclass(frozen=True)
+class Cosines:
+    """A fixed map between a grid of values and its lowest cosine frequencies.
+
+    A decoder that ends in it has far fewer parameters to share, so the same noise multiplier
+    perturbs far fewer numbers, and what noise remains is smooth. ``analyse`` goes from values
+    ``[C, B, ∏shape]`` to coefficients ``[C, B, ∏kept]``; otherwise the way back. When analysing,
+    ``slope`` raises high frequencies, faint in pictures: f is multiplied by (1 + |f|)^slope.
+    """
+
+    shape: tuple[int, ...]
+    kept: tuple[int, ...]
+    analyse: bool = False
+    slope: float = 0.0
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Nothing to learn."""
+        return {}
+
+    def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """Transform along every axis of the grid in turn."""
+        grid = x.reshape(*x.shape[:2], *(self.shape if self.analyse else self.kept))
+        for n, k in zip(self.shape, self.kept, strict=True):
+            matrix = cosine_matrix(n, k) if self.analyse else cosine_matrix(n, k).T
+            grid = torch.tensordot(grid, matrix, dims=([2], [1]))  # the axis moves last
+        out = grid.flatten(2)
+        return out * _loudness(self.kept, self.slope) if self.slope else out
+
+
+@cache
+def cosine_matrix(n: int, kept: int) -> Tensor:
+    """The first ``kept`` rows of the orthonormal cosine transform of length ``n``."""
+    k, i = torch.arange(kept).double()[:, None], torch.arange(n).double()[None, :]
+    rows = torch.cos(math.pi * (i + 0.5) * k / n) * math.sqrt(2 / n)
+    rows[0] /= math.sqrt(2)
+    return rows.float()
+
+
+@cache
+def _loudness(kept: tuple[int, ...], slope: float) -> Tensor:
+    """``[∏kept]``: what every frequency is multiplied by."""
+    axes = torch.meshgrid(*(torch.arange(k).double() for k in kept), indexing="ij")
+    away = torch.stack(axes).square().sum(0).sqrt()
+    return ((1 + away) ** slope).flatten().float()
