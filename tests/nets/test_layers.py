@@ -147,6 +147,18 @@ def test_contrast_knows_neither_brightness_nor_light():
     assert torch.equal(Contrast()({}, torch.full((1, 1, 20), 0.25)), torch.zeros(1, 1, 20))
 
 
+@pytest.mark.parametrize("other", [0.0, 1e6, -1e6, float("inf"), float("nan")])
+@pytest.mark.parametrize("layer", [Contrast(), Cosines((4, 5), (3, 2), True, 0.5)], ids=type)
+def test_fixed_layers_see_every_record_by_itself(layer, other):
+    x = torch.rand(2, 3, 20, generator=generator())
+    changed = x.clone()
+    changed[1, 1] = other
+    before, after = layer({}, x), layer({}, changed)
+    assert not torch.equal(before[1, 1], after[1, 1])
+    before[1, 1] = after[1, 1] = 0.0
+    assert torch.equal(before, after)
+
+
 def test_flatten_and_unflatten_are_inverse():
     net = NETS["conv"][0]
     params = random_stack(net, 3)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 import torch
 from torch import nn
 
+from understudy.data.schema import MAX_WIDTH
 from understudy.errors import ReleaseError, StudyError
 from understudy.nets import layers, stacked
 from understudy.nets.fixed import Cosines
@@ -87,6 +89,19 @@ def test_dense_nets_on_waves_see_contrast_and_low_frequencies_only(contrast):
 def test_frequencies_that_an_image_does_not_have_are_refused(own):
     with pytest.raises(StudyError, match="frequencies"):
         ClassifierNet(30, 3, **own)
+
+
+@pytest.mark.parametrize("side", [5000, 10**6, 10**40])
+def test_a_description_of_a_few_words_takes_no_memory_for_its_waves(side):
+    with pytest.raises(StudyError, match="matrix of waves"):
+        ClassifierNet(side, 3, shape=(1, side), cosines=(1, side))
+    with pytest.raises(StudyError, match="matrix of waves"):
+        ClassifierNet(side, 3, shape=(side, 1), cosines=(side, 1))
+
+
+def test_the_largest_square_images_may_be_seen_whole():
+    side = math.isqrt(MAX_WIDTH)
+    assert ClassifierNet(side**2, 3, shape=(side, side), cosines=(side, side)).net
 
 
 def test_lenet_is_lenet():

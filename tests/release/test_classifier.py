@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from understudy.data.schema import Schema
+from understudy.data.schema import Column, Schema
 from understudy.errors import ReleaseError, UnderstudyError
 from understudy.nets import layers
 from understudy.nets.stacked import ClassifierNet
@@ -200,7 +200,10 @@ WAVES = ClassifierNet(30, 3, shape=(6, 5), contrast=True, cosines=(4, 2))
         {"cosines": "42"},
         {"cosines": None},
         {"cosines": []},
+        {"cosines": ""},
+        {"cosines": {}},
         {"shape": []},
+        {"shape": {}},
         {"contrast": 1},
         {"contrast": None},
     ],
@@ -217,6 +220,34 @@ def test_frequencies_of_turned_images_do_not_fit() -> None:
     good = Classifier.of(WAVES, torch.zeros(layers.size(WAVES.net)))
     assert good.fits(Schema("image", "i", 9, classes=tuple("abc"), shape=(6, 5)))
     assert not good.fits(Schema("image", "i", 9, classes=tuple("abc"), shape=(5, 6)))
+
+
+@pytest.mark.parametrize("change", [{"cosines": ""}, {"cosines": {}}, {"shape": ""}])
+def test_sizes_are_lists(change: dict[str, Any]) -> None:
+    """Nothing but an empty list says that there are none."""
+    good = made("mlp")
+    with pytest.raises(ReleaseError, match="sizes"):
+        Classifier("mlp", good.arrays, {**good.config, **change})
+
+
+def test_only_images_are_seen_at_one_contrast_or_as_waves() -> None:
+    channels = tuple(Column(name, "numeric", 0.0, 1.0) for name in "vw")
+    series = Schema("series", "s", 9, channels, shape=(6, 2), classes=tuple("abc"))
+    image = Schema("image", "i", 9, classes=tuple("abc"), shape=(6, 2))
+    for own in ({}, {"contrast": True}, {"shape": (6, 2), "cosines": (3, 2)}):
+        net = ClassifierNet(12, 3, **own)
+        found = Classifier.of(net, torch.zeros(layers.size(net.net)))
+        assert found.fits(image) and found.fits(series) == (not own)
+
+
+def test_waves_larger_than_any_image_take_no_memory() -> None:
+    """The arrays fit the description; the matrix of one side would take hundreds of terabytes."""
+    side = 10**7
+    arrays = {"1.weight": torch.zeros(1, 3).expand(side, 3), "1.bias": torch.zeros(3)}
+    config = {**Classifier.of(WAVES, torch.zeros(layers.size(WAVES.net))).config}
+    config |= {"features": side, "shape": [side, 1], "cosines": [side, 1], "contrast": False}
+    with pytest.raises(UnderstudyError, match="matrix of waves"):
+        Classifier("linear", arrays, config)
 
 
 def test_a_release_from_before_waves_is_read() -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 __all__ = ["Contrast", "Cosines"]
 
+_KEPT = 8  # matrices in store: many releases of other sizes, opened in turn, do not fill memory
 _FLAT, _SPREAD = 0.05, 0.35  # of grey between 0 and 1: of a nearly even image, and of a usual one
 
 
@@ -29,7 +30,7 @@ class Contrast:
         return {}
 
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """``[C, B, F] → [C, B, F]``; an even record becomes zeros."""
+        """``[C, B, F] → [C, B, F]``; an even record becomes zeros, but for rounding."""
         x = x - x.mean(-1, keepdim=True)
         return x * (_SPREAD / (x.std(-1, correction=0, keepdim=True) + _FLAT))
 
@@ -64,7 +65,7 @@ class Cosines:
         return out * _loudness(self.kept, self.slope) if self.slope else out
 
 
-@cache
+@lru_cache(maxsize=_KEPT)
 def cosine_matrix(n: int, kept: int) -> Tensor:
     """The first ``kept`` rows of the orthonormal cosine transform of length ``n``."""
     k, i = torch.arange(kept).double()[:, None], torch.arange(n).double()[None, :]
@@ -73,7 +74,7 @@ def cosine_matrix(n: int, kept: int) -> Tensor:
     return rows.float()
 
 
-@cache
+@lru_cache(maxsize=_KEPT)
 def _loudness(kept: tuple[int, ...], slope: float) -> Tensor:
     """``[∏kept]``: what every frequency is multiplied by."""
     axes = torch.meshgrid(*(torch.arange(k).double() for k in kept), indexing="ij")

@@ -31,6 +31,7 @@ __all__ = ["ClassifierNet", "chances", "cross_entropy_loss", "init", "logits", "
 LOGIT_LIMIT = 1e3
 _SLOPE = 0.5  # how much louder a net hears high frequencies of images than they are
 _QUIET = 0.25  # of the usual start
+_MOST = 2**24  # numbers of one side's matrix of waves: a short description must not fill memory
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,13 @@ class ClassifierNet:
                 "as many frequencies as pixels, or fewer, for each side of an image",
                 f"{self.cosines} of {self.shape} for {self.kind}",
                 "correct the net's description",
+            )
+        largest = max(zip(self.shape, self.cosines, strict=True), key=math.prod)
+        if math.prod(largest) > _MOST:
+            raise StudyError(
+                f"a matrix of waves of at most {_MOST:,} numbers for each side of an image",
+                "{} pixels × {} frequencies".format(*largest),
+                "lower recipe.detail (0: pixels)",
             )
 
     @cached_property

@@ -8,6 +8,7 @@ names of `nets.layers`; shapes that the description does not lead to are refused
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -81,7 +82,8 @@ class Classifier:
     def fits(self, schema: Schema) -> bool:
         """Whether it takes this schema's rows and tells its classes apart."""
         sizes = (self.net.features, self.net.classes) == (schema.width, schema.n_classes)
-        return sizes and self.net.shape in ((), schema.shape)
+        plain = not (self.net.contrast or self.net.cosines)  # both are for images
+        return sizes and self.net.shape in ((), schema.shape) and (plain or schema.kind == "image")
 
     @torch.no_grad()
     def probabilities(self, x: Tensor) -> Tensor:
@@ -101,9 +103,11 @@ class Classifier:
 def _check_sizes(config: Mapping[str, Any]) -> None:
     """Refuse a description that only an altered release has."""
     try:
-        sizes = [config["features"], config["classes"], *config["widths"], *config["shape"]]
-        sizes += config.get("cosines", [])  # early releases know neither these nor contrast
+        # Early releases know neither cosines nor contrast.
+        lists = [config["widths"], config["shape"], config.get("cosines", [])]
+        sizes = [config["features"], config["classes"], *itertools.chain(*lists)]
         fits = all(type(size) is int and size > 0 for size in sizes) and config["classes"] > 1
+        fits = fits and all(type(found) is list for found in lists)
         fits = fits and type(config.get("contrast", False)) is bool
     except (AttributeError, KeyError, TypeError):
         fits = False
