@@ -18,16 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from contracts.toys import (
-    TOYS,
-    engine,
-    records,
-    rows,
-    schema,
-    series_records,
-    series_schema,
-    study,
-)
+from contracts.toys import MAKERS, TOYS, engine, rows, study
 from understudy.data.encode import encode
 from understudy.data.shards import Shards
 from understudy.federation import aggregate, slots
@@ -94,8 +85,8 @@ def small_study(name: str, unit: str, trust: str, **tables: Any) -> Study:
     privacy = {"unit": unit, "trust": trust, **price, **tables.pop("privacy", {})}
     length = {"rounds": ROUNDS.get(name, 2)}
     tables = {"study": length, "recipe": SMALL.get(name, {}), "training": FAST, **tables}
-    public = schema() if kind_of(name) == "table" else series_schema()
-    return study(name, SITES, privacy=privacy, **{"schema": public, **tables})
+    public, _ = MAKERS[kind_of(name)]
+    return study(name, SITES, privacy=privacy, **{"schema": public(), **tables})
 
 
 def small_recipe(name: str, unit: str, trust: str, **tables: Any) -> Any:
@@ -103,12 +94,24 @@ def small_recipe(name: str, unit: str, trust: str, **tables: Any) -> Any:
     return EVERY[name].build(small_study(name, unit, trust, **tables))
 
 
+LOOKS = {
+    "waves": {"model": "logistic"},
+    "waves before a hidden layer": {},
+    "contrast before convolutions": {"model": "lenet"},
+}
+
+
+def seeing_study(look: str, **tables: Any) -> Study:
+    """A study of images that SignDS's nets see through their fixed layers."""
+    own = {**SMALL["signds"], **LOOKS[look]}
+    public, _ = MAKERS["image"]
+    return small_study("signds", "site", "local", schema=public(), recipe=own, **tables)
+
+
 def small_shards(kind: str = "table") -> Shards:
     """Three sites of four rows; rows 2k and 2k+1 of a site are one person's."""
-    if kind == "table":
-        found = encode(schema(), records(SITES * EACH))
-    else:
-        found = encode(series_schema(), series_records(SITES * EACH))
+    public, make = MAKERS[kind]
+    found = encode(public(), make(SITES * EACH))
     parts = [np.arange(i * EACH, (i + 1) * EACH) for i in range(SITES)]
     shards = Shards.pack(found, parts)
     return replace(shards, x=shards.x.clone(), y=shards.y.clone())

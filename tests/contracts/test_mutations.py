@@ -19,6 +19,7 @@ from contracts.harness import (
     check_replay,
     check_stack,
     neighbours,
+    seeing_study,
     small_recipe,
     small_shards,
 )
@@ -27,9 +28,11 @@ from understudy.errors import UnderstudyError, WireError
 from understudy.federation import aggregate, site, slots
 from understudy.federation import engine as engine_module
 from understudy.federation.site import Sites
+from understudy.nets.fixed import Contrast
 from understudy.privacy.clip import Bounded, Sealed
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.plan import PrivacyPlan
+from understudy.recipes import build
 from understudy.recipes.dp_fed_wae import DpFedWAE
 from understudy.recipes.dpd_fvae import records as records_module
 from understudy.rng import NoiseSource, Streams
@@ -59,6 +62,10 @@ def replayed(name: str, unit: str, trust: str, which: str) -> Callable[[Path], N
 
 def stacked(name: str, unit: str, trust: str) -> Callable[[Path], None]:
     return lambda folder: check_stack(small_recipe(name, unit, trust), folder, 1.0)
+
+
+def seen_apart(folder: Path) -> None:
+    check_stack(build(seeing_study("waves")), folder, 0.0)
 
 
 def noisy(name: str, unit: str, trust: str) -> Callable[[Path], None]:
@@ -464,6 +471,11 @@ def shared_head(patch: Patch) -> None:
     patch.setattr(DpFedWAE, "_head", head)
 
 
+def shared_contrast(patch: Patch) -> None:
+    """Images are seen without the brightness of all of the stack instead of their own."""
+    patch.setattr(Contrast, "__call__", lambda self, params, x: x - x.mean((0, 1), keepdim=True))
+
+
 def void_rounds_again(patch: Patch) -> None:
     original = engine_module.receipts_in
     patch.setattr(engine_module, "receipts_in", lambda entries: original(entries)[:0])
@@ -531,6 +543,7 @@ CASES = [
     case(plain_answers, noisy("fedstdg", "site", "local")),
     case(understated_choice, released("signds", "site", "local")),
     case(peeking_selection, replayed("signds", "site", "local", "replaced")),
+    case(shared_contrast, seen_apart),
     case(shared_head, stacked("dp_fed_wae", "site", "local")),
     case(no_charge, released("signds", "site", "local"), "no_charge_choice"),
     case(charge_afterwards, ordered("fedstdg", "site", "local"), "charge_afterwards_choice"),

@@ -13,22 +13,32 @@ import torch
 
 from contracts.harness import (
     EVERY,
+    LOOKS,
     cases,
     check_release,
     chooses,
     kind_of,
+    seeing_study,
     small_recipe,
     small_shards,
     small_study,
 )
-from contracts.toys import engine, records, rows, schema, series_records, series_schema
+from contracts.toys import (
+    MAKERS,
+    SIDES,
+    engine,
+    image_records,
+    records,
+    rows,
+    series_records,
+)
 from understudy.data.records import Records
-from understudy.data.schema import Schema
 from understudy.errors import PrivacyError, StudyError
 from understudy.privacy.clip import Unit
 from understudy.privacy.plan import Trust
 from understudy.privacy.select import Selection
 from understudy.recipes import RECIPES, build, infos
+from understudy.release.verify import verify
 from understudy.run import run
 from understudy.study import options
 
@@ -86,6 +96,17 @@ def test_a_run_over_the_wire_ends_in_a_release_that_verifies(
     tmp_path: Path, name: str, unit: str, trust: str
 ) -> None:
     check_release(name, unit, trust, tmp_path)
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_run_on_images_ends_in_a_classifier_that_verifies(tmp_path: Path, look: str) -> None:
+    """One site has even images only, and one has none."""
+    black = replace(image_records(4), images=np.zeros((4, *SIDES), np.uint8))
+    data = [image_records(4, seed=1), black, empty("image")]
+    run(seeing_study(look), data, out=tmp_path / "release", wire=True)
+    release = verify(tmp_path / "release").release
+    assert release.model.net == build(seeing_study(look)).spec
+    assert np.isfinite(release.predict(black).filter(like="yes").to_numpy(float)).all()
 
 
 @pytest.mark.parametrize("name, unit, trust", cases(public=True))
@@ -148,12 +169,8 @@ def test_a_recipe_holds_settings_and_no_state(name: str, unit: str, trust: str) 
 @pytest.mark.parametrize("name", RECIPES)
 def test_data_of_another_kind_is_refused_before_any_net_is_made(name: str, kind: str) -> None:
     info = RECIPES[name].info
-    public = {
-        "table": schema(),
-        "series": series_schema(),
-        "image": Schema("image", "i", 400, classes=("a", "b"), shape=(16, 16)),
-    }[kind]
-    asked = small_study(name, *info.default, schema=public)
+    public, _ = MAKERS[kind]
+    asked = small_study(name, *info.default, schema=public())
     if kind in info.kinds:
         assert build(asked).schema.kind == kind
     else:

@@ -9,6 +9,7 @@ import torch
 
 from contracts.harness import (
     EACH,
+    LOOKS,
     SMALL,
     VALUES,
     base_of,
@@ -19,12 +20,14 @@ from contracts.harness import (
     check_stack,
     kind_of,
     neighbours,
+    seeing_study,
     small_recipe,
     small_shards,
     traced,
     with_rows,
 )
 from understudy.privacy.claim import claims
+from understudy.recipes import build
 
 
 @pytest.mark.parametrize("name, unit, trust", cases())
@@ -85,6 +88,28 @@ def test_every_part_that_dp_fed_wae_teaches_is_replayed(tmp_path: Path) -> None:
     pairs = zip(one, two, strict=True)
     moved = {turns[key[2]] for (key, a, _), (_, b, _) in pairs if not torch.equal(a, b)}
     assert moved == set(turns) == {"margins", "head", "encoder", "decoder"}
+
+
+# SignDS on images: its fixed layers see even images, wild ones and those that are no numbers.
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_images_move_nothing_but_their_own_site_s_choices(tmp_path: Path, look: str) -> None:
+    recipe, used = build(seeing_study(look)), []
+    assert recipe.spec.contrast and bool(recipe.spec.cosines) == ("waves" in look)
+    for i, neighbour in enumerate(neighbours("site", "local", "image")):
+        (tmp_path / str(i)).mkdir()
+        base = base_of(neighbour, "site", "image")
+        used.append(check_replay(recipe, tmp_path / str(i), base, neighbour))
+    assert all(used), "a neighbour moved nothing: the test shows nothing"
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("look", LOOKS)
+def test_images_of_sites_in_one_stack_do_not_see_each_other(
+    tmp_path: Path, look: str, value: str
+) -> None:
+    check_stack(build(seeing_study(look)), tmp_path, VALUES[value])
 
 
 # DPD-fVAE: what the honest encoders keep and the published one does not.

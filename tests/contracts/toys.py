@@ -83,6 +83,28 @@ def series_records(n: int, seed: int = 0) -> Records:
     return Records(series=rng.random((n, STEPS, CHANNELS), np.float32), labels=labels)
 
 
+SIDES = (16, 17)
+
+
+def image_schema() -> Schema:
+    """Grey images, the smallest that every net takes, in two classes."""
+    return Schema("image", "toy", records=400, shape=SIDES, classes=("no", "yes"))
+
+
+def image_records(n: int, seed: int = 0) -> Records:
+    """``n`` random images of `image_schema`."""
+    rng = np.random.default_rng(seed)
+    labels = rng.choice(["no", "yes"], n)
+    return Records(images=rng.integers(0, 256, (n, *SIDES), np.uint8), labels=labels)
+
+
+MAKERS = {
+    "table": (schema, records),
+    "series": (series_schema, series_records),
+    "image": (image_schema, image_records),
+}
+
+
 def study(recipe: str = "toy-mean", sites: int = 6, /, **tables: Any) -> Study:
     """A study of a toy or real recipe; ``tables`` are those of a study file."""
     head = {"name": "toy", "recipe": recipe, **tables.pop("study", {})}
@@ -97,8 +119,8 @@ def plain() -> Schema:
 
 
 def rows(sites: int, each: int = 4, kind: str = "table") -> list[Records]:
-    """One small table, or a few series, per site."""
-    make = records if kind == "table" else series_records
+    """One small table, or a few series or images, per site."""
+    _, make = MAKERS[kind]
     return [make(each, seed=i + 1) for i in range(sites)]
 
 

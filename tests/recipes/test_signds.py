@@ -14,7 +14,8 @@ from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
 from understudy.data.table import Records, from_frame
 from understudy.errors import PrivacyError, StudyError
-from understudy.federation.slots import Private
+from understudy.federation.recipe import Task
+from understudy.federation.slots import Private, seal
 from understudy.nets import layers
 from understudy.privacy.select import Selection
 from understudy.recipes import build
@@ -169,6 +170,43 @@ def test_a_site_makes_one_plain_step_unless_told_otherwise() -> None:
         update, _ = recipe.local(task, {}, shards, private, rng=rng)
         found.append(update["update"])
     assert found[0].abs().max() > 0 and torch.allclose(found[1], 2 * found[0], atol=1e-6)
+
+
+MODELS = {
+    "nan": lambda model: model * torch.nan,
+    "infinite": lambda model: torch.full_like(model, torch.inf),
+    "overflowing": lambda model: 1e30 * model,
+    "at the limit": lambda model: torch.full_like(model, 3e38).copysign(model),
+    "zero": torch.zeros_like,
+}
+
+
+@pytest.mark.parametrize("sent", MODELS)
+@pytest.mark.parametrize("model", ["logistic", "nn", "lenet"])
+def test_no_model_makes_a_site_fail_for_having_images(model: str, sent: str) -> None:
+    """The server is an adversary: a site that fails where an empty one answers tells on itself."""
+    schema = Schema("image", "i", 100, classes=("a", "b"), shape=(16, 17))
+    terms = {"rate": 3.0, "epochs": 3, "batch": 2}
+    recipe = build(study(schema, recipe={"model": model, "hidden": 4}, training=terms))
+    images = np.random.default_rng(0).integers(0, 256, (6, 16, 17), np.uint8)
+    images[:3] = np.array([0, 255, 77])[:, None, None]  # even ones
+    data = encode(schema, Records(images=images, labels=np.array(list("ababab"))))
+    for rows in (0, 1, 3, 6):
+        rng = Streams.from_seed(0)
+        source = NoiseSource.seeded(rng)
+        private = Private(recipe.plan, 0, source)
+        task = Task({"model": MODELS[sent](recipe.init(rng=rng)["model"])})
+        shards = Shards.pack(data, [np.arange(rows)])
+        update, _ = recipe.local(task, {}, shards, private, rng=rng)
+        message = seal(recipe.plan, update, private, source).parts["update"]
+        assert message.shape == (1, 2) and message.dtype == torch.int32
+
+
+def test_images_too_long_for_waves_are_refused_before_any_site_has_them() -> None:
+    long = Schema("image", "i", 100, classes=("a", "b"), shape=(2**20, 2))
+    with pytest.raises(StudyError, match=r"recipe\.detail"):
+        build(study(long))
+    assert not build(study(long, recipe={"detail": 0})).spec.cosines
 
 
 REFUSED = {
