@@ -7,7 +7,7 @@ chosen by PS (h = 1) or EM-MDS; the server reads them as votes. It trains *class
 
 Beyond the thesis, to make the most of votes that are fewer than a net's weights: nets see images at
 one ``contrast``, and dense ones as their lowest frequencies (``detail``), a quarter of the weights,
-of which each says more; and votes for a small layer, which come more often, count less
+of which each says more; and votes for a small layer, which would run ahead, count less
 (``balance``). ε is as before: the mechanism holds for any net, and reading votes comes after it.
 
 Corrections to the thesis: its ε is per update while clients are called tens to hundreds of times.
@@ -67,7 +67,7 @@ class SignDSOptions(SelectionOptions):
         0.5, "share of the frequencies of each side of an image that logistic and nn see; 0: pixels"
     )
     balance: float = setting(
-        0.5, "power of a layer's share of the largest one by which its votes count; 0: all alike"
+        0.33, "power of a layer's share of the largest one by which its votes count; 0: all alike"
     )
 
     def __post_init__(self) -> None:
