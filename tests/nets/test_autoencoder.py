@@ -323,3 +323,8 @@ def test_sharper_samples_are_nearer_to_black_and_white():
 def test_cosines_that_do_not_fit_the_grid_are_refused(terms):
     with pytest.raises(StudyError, match="frequencies"):
         Autoencoder(5, **terms)
+
+
+def test_a_description_of_a_few_words_takes_no_memory_for_its_cosines():
+    with pytest.raises(StudyError, match="values × frequencies"):
+        Autoencoder(10**6, 2, shape=(10**6, 1), cosines=(10**6, 1))

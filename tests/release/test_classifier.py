@@ -246,7 +246,7 @@ def test_waves_larger_than_any_image_take_no_memory() -> None:
     arrays = {"1.weight": torch.zeros(1, 3).expand(side, 3), "1.bias": torch.zeros(3)}
     config = {**Classifier.of(WAVES, torch.zeros(layers.size(WAVES.net))).config}
     config |= {"features": side, "shape": [side, 1], "cosines": [side, 1], "contrast": False}
-    with pytest.raises(UnderstudyError, match="matrix of waves"):
+    with pytest.raises(UnderstudyError, match="values × frequencies"):
         Classifier("linear", arrays, config)
 
 

@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from understudy.errors import StudyError
 from understudy.nets import config, layers
-from understudy.nets.fixed import Cosines
+from understudy.nets.fixed import Cosines, check_frequencies
 from understudy.nets.layers import (
     Conv,
     ConvTranspose,
@@ -94,10 +94,8 @@ class Autoencoder:
             raise StudyError("as many features as steps × channels", found, "correct the shape")
         if self.net != "dense" and (self.cosines or self.loss == "gaussian"):
             raise StudyError("dense nets for cosines or numbers", self.net, "choose net = 'dense'")
-        fits = len(self.cosines) == len(self.shape) and math.prod(self.shape) == self.features
-        if self.cosines and not (fits and all(map(int.__le__, self.cosines, self.shape))):
-            found = f"{self.cosines} of {self.shape}"
-            raise StudyError("at most as many frequencies as values per side", found, "lower them")
+        if self.cosines:
+            check_frequencies(self.features, self.shape, self.cosines)
 
     @cached_property
     def encoder(self) -> Net:

@@ -14,9 +14,12 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-__all__ = ["Contrast", "Cosines"]
+from understudy.errors import StudyError
+
+__all__ = ["Contrast", "Cosines", "check_frequencies"]
 
 _KEPT = 8  # matrices in store: many releases of other sizes, opened in turn, do not fill memory
+_MOST = 10**8  # numbers of one side's matrix: a short description must not fill memory
 _FLAT, _SPREAD = 0.05, 0.35  # of grey between 0 and 1: of a nearly even image, and of a usual one
 
 
@@ -63,6 +66,19 @@ class Cosines:
             grid = torch.tensordot(grid, matrix, dims=([2], [1]))  # the axis moves last
         out = grid.flatten(2)
         return out * _loudness(self.kept, self.slope) if self.slope else out
+
+
+def check_frequencies(features: int, shape: tuple[int, ...], kept: tuple[int, ...]) -> None:
+    """Refuse ``kept`` where records of so many features have no such `Cosines`, or huge ones."""
+    whole = len(kept) == len(shape) and math.prod(shape) == features
+    sides = list(zip(shape, kept, strict=False))
+    if not whole or not all(1 <= k <= n for n, k in sides):
+        found = f"{kept} of {shape}"
+        raise StudyError("at most as many frequencies as values per side", found, "lower them")
+    if any(n * k > _MOST for n, k in sides):
+        found = " and ".join(f"{n:,} × {k:,}" for n, k in sides)
+        wanted = f"at most {_MOST:,} values × frequencies for each side"
+        raise StudyError(wanted, found, "keep fewer frequencies, or use the values themselves")
 
 
 @lru_cache(maxsize=_KEPT)

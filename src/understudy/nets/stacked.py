@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from understudy.errors import StudyError
 from understudy.nets import config, layers
-from understudy.nets.fixed import Contrast, Cosines
+from understudy.nets.fixed import Contrast, Cosines, check_frequencies
 from understudy.nets.layers import Conv, Dense, MaxPool, Net, Params, Reshape, Swap
 
 __all__ = ["ClassifierNet", "chances", "cross_entropy_loss", "init", "logits", "sampled_loss"]
@@ -31,7 +31,6 @@ __all__ = ["ClassifierNet", "chances", "cross_entropy_loss", "init", "logits", "
 LOGIT_LIMIT = 1e3
 _SLOPE = 0.5  # how much louder a net hears high frequencies of images than they are
 _QUIET = 0.25  # of the usual start
-_MOST = 2**24  # numbers of one side's matrix of waves: a short description must not fill memory
 
 
 @dataclass(frozen=True)
@@ -48,30 +47,15 @@ class ClassifierNet:
 
     def __post_init__(self) -> None:
         if self.cosines:
-            self._check_cosines()
+            check_frequencies(self.features, self.shape, self.cosines)
+        if self.cosines and self.kind == "lenet":
+            raise StudyError("pixels for LeNet", "frequencies", "choose nn")
         if self.kind == "lenet" and (len(self.shape) not in (2, 3) or min(self.shape[:2]) < 16):
             found = f"shape {self.shape}" if self.shape else "a table"
             raise StudyError("images of at least 16×16 for LeNet", found, "choose nn")
         if self.kind == "lenet" and math.prod(self.shape) != self.features:
             found = f"{self.features} for the shape {self.shape}"
             raise StudyError("as many features as pixels", found, "correct the shape")
-
-    def _check_cosines(self) -> None:
-        sides = zip(self.shape, self.cosines, strict=False)
-        whole = len(self.cosines) == len(self.shape) and math.prod(self.shape) == self.features
-        if self.kind == "lenet" or not whole or not all(1 <= kept <= n for n, kept in sides):
-            raise StudyError(
-                "as many frequencies as pixels, or fewer, for each side of an image",
-                f"{self.cosines} of {self.shape} for {self.kind}",
-                "correct the net's description",
-            )
-        largest = max(zip(self.shape, self.cosines, strict=True), key=math.prod)
-        if math.prod(largest) > _MOST:
-            raise StudyError(
-                f"a matrix of waves of at most {_MOST:,} numbers for each side of an image",
-                "{} pixels × {} frequencies".format(*largest),
-                "lower recipe.detail (0: pixels)",
-            )
 
     @cached_property
     def net(self) -> Net:
