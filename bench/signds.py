@@ -154,7 +154,7 @@ CASES = (
         core={8.0: ("SignDS waves h=1", "SignDS waves h=5", "SignDS h=5", "SignDS h=1")},
         full={1.0: ALL, 4.0: ALL, 8.0: ("SignDS h=3", *RIVALS)},
         rates={
-            "SignDS waves h=1": 18.0, "SignDS waves h=5": 9.0,
+            "SignDS waves h=1": 45.0, "SignDS waves h=5": 22.0,
             "SignDS h=1": 12.0, "SignDS h=3": 8.0, "SignDS h=5": 6.0,  # guessed, not tuned
             "DM": 0.0003, "PM": 0.0005, "HM": 0.0005, "FedSel .1": 15.0, "FedSel .5": 15.0,
         },
