@@ -115,7 +115,7 @@ def test_plan_prints_the_claim_and_spends_nothing(place: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["plan", "run"])
-def test_solving_for_the_noise_shows_a_sign_of_life(
+def test_working_out_the_cost_shows_a_sign_of_life(
     command: str, place: Path, tmp_path: Path
 ) -> None:
     def told(*options: str) -> str:
@@ -123,10 +123,10 @@ def test_solving_for_the_noise_shows_a_sign_of_life(
         words = [command, place / "study.toml", *(out if command == "run" else ()), *options]
         result = runner.invoke(app, [str(w) for w in words], env={"FORCE_COLOR": "1"})
         assert result.exit_code == 0, result.output
-        assert "solving for the noise" not in result.stdout
+        assert "working out what it costs" not in result.stdout
         return result.stderr
 
-    assert "solving for the noise" in told(), "on standard error"
+    assert "working out what it costs" in told(), "on standard error"
     assert told("--quiet") == "" and told("--json") == ""
 
 

@@ -39,7 +39,7 @@ from understudy.study import Study
 __all__ = ["plan", "run", "train"]
 
 _TELLING = 0.1  # a choice that tells less than this share is as good as a lot
-SOLVING = "solving for the noise"
+SOLVING = "working out what it costs"
 STUDY = typer.Argument(..., help="The study file (study.toml).")
 
 
@@ -101,6 +101,7 @@ def _as_json(
         "epsilon_per_update": recipe.plan.update_epsilon,
         "updates_per_site": sum(phase.participations for phase in recipe.plan.phases),
         "claims": [claim.to_dict() for claim in said],
+        "warnings": _warnings(recipe.plan),
         "projections": projected,
     }
 
@@ -125,7 +126,7 @@ def _show(
         table.add_row(f"[bold]{name}", value)
     console.print(table)
     console.print(claims_panel(said))
-    _warn_of_chance(found, console)
+    _warn(found, console)
     if recipe.info.corrections:
         console.print(f"[dim]{recipe.info.corrections}[/]")
     if projected:
@@ -150,8 +151,8 @@ def _mechanism(p: Part) -> str:
         pool = f" of a random {p.rule.pool:,}" if p.rule.subset else ""
         return (
             f"{p.name}: {p.rule.output} of {p.rule.size:,} coordinates{pool}, top set "
-            f"{p.rule.top:,}, expected share from it {p.rule.law.share:.2g} (chance alone: "
-            f"{p.rule.top / p.rule.pool:.2g}), ε = {round_up(p.rule.epsilon)}"
+            f"{p.rule.top:,}, expected share from it {_below_one(p.rule.law.share)} (chance alone: "
+            f"{_below_one(p.rule.top / p.rule.pool)}), ε = {round_up(p.rule.epsilon)}"
         )
     if isinstance(p.rule, Response):
         price = round_up(p.rule.epsilon)
@@ -161,6 +162,11 @@ def _mechanism(p: Part) -> str:
         + (f", {p.steps} step(s) per round" if p.slot == "step" else "")
         + (f", records by coin flips, rate {p.rate:.3g}" if p.rate else "")
     )
+
+
+def _below_one(share: float) -> str:
+    """Two digits of a share, more where they would make it look like all."""
+    return f"{share:.2g}" if share < 0.995 else f"{math.floor(share * 1e3) / 1e3:g}"
 
 
 def _sends(recipe: Recipe) -> str:
@@ -178,19 +184,41 @@ def _sends(recipe: Recipe) -> str:
     )
 
 
-def _warn_of_chance(plan: PrivacyPlan, console: Console) -> None:
-    """Say when a site's choice is little more than a lot: too small an ε per update."""
-    for part in plan.parts:
-        if not isinstance(part.rule, Selection):
-            continue
-        chance = part.rule.top / part.rule.pool
-        if (part.rule.law.share - chance) / (1 - chance) < _TELLING:
-            console.print(
-                f"[yellow]![/] At ε = {round_up(part.rule.epsilon)} per update a site's choice is "
-                f"close to chance ({part.rule.law.share:.3g} of it from the top set, {chance:.3g} "
-                f"by lot), so little will be learnt. Few updates of a large ε beat many of a small "
-                f"one: with {plan.sites} sites, leave study.rounds out and each answers once."
-            )
+def _warn(plan: PrivacyPlan, console: Console) -> None:
+    for warning in _warnings(plan):
+        console.print(f"[yellow]![/] {warning}")
+
+
+def _warnings(plan: PrivacyPlan) -> list[str]:
+    """Why little will be learnt from the choices of a plan, if so."""
+    rules = [part.rule for part in plan.parts if isinstance(part.rule, Selection)]
+    found = (said(rule, plan) for rule in rules for said in (_of_chance, _of_votes))
+    return [warning for warning in found if warning]
+
+
+def _of_chance(rule: Selection, plan: PrivacyPlan) -> str:
+    """A site's choice is little more than a lot: too small an ε per update."""
+    chance = rule.top / rule.pool
+    if (rule.law.share - chance) / (1 - chance) >= _TELLING:
+        return ""
+    return (
+        f"At ε = {round_up(rule.epsilon)} per update a site's choice is close to chance "
+        f"({rule.law.share:.3g} of it from the top set, {chance:.3g} by lot), so little will be "
+        "learnt. Few updates of a large ε beat many of a small one: with "
+        f"{plan.sites} sites, leave study.rounds out and each answers once."
+    )
+
+
+def _of_votes(rule: Selection, plan: PrivacyPlan) -> str:
+    """A model too large for its sites: not every coordinate can be voted for."""
+    called = plan.size or round((plan.rate or 1) * plan.sites)
+    votes = rule.output * min(plan.rounds * called, plan.participations * plan.sites)
+    if votes >= rule.size:
+        return ""
+    return (
+        f"{votes:,} votes in all are fewer than the {rule.size:,} coordinates they are about: "
+        "many of these will stay as they began, and a smaller model needs fewer."
+    )
 
 
 def _lifetime(plan: PrivacyPlan) -> dict[str, str]:
@@ -318,7 +346,7 @@ def _price_so_far(recipe: Recipe) -> Callable[[int], str]:
 def _say_done(release: Release, out: Path) -> None:
     console = Console()
     console.print(claims_panel(release.claims))
-    _warn_of_chance(release.plan, console)
+    _warn(release.plan, console)
     place = shlex.quote(str(out))
     console.print(f"[green]✓[/] release in [bold]{out}[/]", soft_wrap=True)
     console.print(f"  understudy verify {place}", soft_wrap=True)

@@ -1,0 +1,82 @@
+"""What ``plan`` and ``run`` say of studies whose sites send choices."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from understudy.cli import app
+from understudy.data.schema import Schema
+
+runner = CliRunner()
+WIDE = {"COLUMNS": "400"}
+FEWER = "fewer than the {} coordinates"
+CHANCE = "close to chance"
+
+
+def study(folder: Path, epsilon: float = 8.0, sites: int = 40, more: str = "") -> Path:
+    """A study of 8 × 8 images: logistic regression on 4 × 4 frequencies has 34 coordinates."""
+    schema = Schema("image", "noise", 80, classes=("a", "b"), shape=(8, 8))
+    (folder / "schema.toml").write_text(schema.to_toml())
+    pixels = np.random.default_rng(0).integers(0, 256, (80, 8, 8)).astype(np.uint8)
+    np.savez(folder / "rows.npz", X=pixels, y=np.arange(80) % 2)
+    path = folder / "study.toml"
+    path.write_text(
+        '[study]\nname = "choices"\nschema = "schema.toml"\nrecipe = "signds"\n'
+        f"[privacy]\nepsilon = {epsilon}\n"
+        f'[simulation]\ndata = "rows.npz"\nsites = {sites}\n{more}\n'
+    )
+    return path
+
+
+def told(*words: object) -> str:
+    result = runner.invoke(app, [str(word) for word in words], env=WIDE)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def warned(path: Path) -> list[str]:
+    found: list[str] = json.loads(told("plan", path, "--json"))["warnings"]
+    assert all(f"! {warning}" in told("plan", path) for warning in found)
+    return found
+
+
+def test_enough_votes_at_a_large_epsilon_are_no_cause_to_warn(tmp_path: Path) -> None:
+    assert warned(study(tmp_path, sites=34)) == []
+    assert "!" not in told("plan", tmp_path / "study.toml")
+
+
+def test_plan_warns_where_votes_are_fewer_than_coordinates(tmp_path: Path) -> None:
+    (found,) = warned(study(tmp_path, sites=33))
+    assert FEWER.format(34) in found and found.startswith("33 votes")
+    (found,) = warned(study(tmp_path, more='[recipe]\nmodel = "nn"'))
+    assert FEWER.format("1,826") in found and found.startswith("40 votes")
+
+
+def test_all_votes_of_all_sites_count(tmp_path: Path) -> None:
+    assert warned(study(tmp_path, sites=17, more="[recipe]\noutputs = 2")) == []
+    path = study(tmp_path, sites=17, more="[cohort]\nsize = 17")
+    assert len(warned(path)) == 1
+    path.write_text(path.read_text().replace("[privacy]", "rounds = 2\n[privacy]"))
+    assert warned(path) == [], "called twice"
+
+
+def test_plan_warns_where_a_choice_is_close_to_chance(tmp_path: Path) -> None:
+    (found,) = warned(study(tmp_path, epsilon=0.2))
+    assert CHANCE in found
+
+
+def test_a_run_warns_as_its_plan_does(tmp_path: Path) -> None:
+    path = study(tmp_path, sites=4)
+    said = told("run", path, "--out", tmp_path / "release", "--quiet")
+    assert all(f"! {warning}" in said for warning in warned(path)) and FEWER.format(34) in said
+
+
+@pytest.mark.parametrize(("epsilon", "share"), [(8.0, "0.998"), (20.0, "0.999"), (2.0, "0.69")])
+def test_a_share_below_one_is_not_shown_as_one(tmp_path: Path, epsilon: float, share: str) -> None:
+    shown = told("plan", study(tmp_path, epsilon=epsilon))
+    assert f"expected share from it {share} (chance alone: 0.24)" in shown
