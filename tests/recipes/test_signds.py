@@ -83,6 +83,30 @@ def test_tables_are_seen_as_they_are() -> None:
     assert (spec.shape, spec.contrast, spec.cosines) == ((), False, ())
 
 
+@pytest.mark.parametrize(
+    ("schema", "own", "idle"),
+    [
+        (TABLE, {"detail": 0.3}, 'detail with model = "logistic" and kind = "table"'),
+        (TABLE, {"contrast": True, "detail": 1.0}, "contrast, detail with"),
+        (IMAGE, {"model": "lenet", "detail": 0.5}, 'detail with model = "lenet"'),
+        (IMAGE, {"model": "wae", "contrast": True, "balance": 0.5}, "contrast, balance with"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(
+    schema: Schema, own: dict[str, Any], idle: str
+) -> None:
+    with pytest.raises(StudyError, match=idle):
+        build(study(schema, recipe=own))
+    off = {name: value if name == "model" else type(value)(0) for name, value in own.items()}
+    build(study(schema, recipe=off))
+
+
+@pytest.mark.parametrize("name", ["hidden", "latent"])
+def test_a_width_below_one_is_refused_by_name(name: str) -> None:
+    with pytest.raises(StudyError, match=f"recipe.{name} of at least 1.*0"):
+        build(study(recipe={name: 0}))
+
+
 def test_votes_for_small_layers_count_less() -> None:
     recipe = build(study(recipe={"model": "nn", "hidden": 4, "balance": 0.5}))
     worth = layers.unflatten(recipe.spec.net, recipe.worth[None])

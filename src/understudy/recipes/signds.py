@@ -76,8 +76,10 @@ class SignDSOptions(SelectionOptions):
             if not 0 <= getattr(self, name) <= most:
                 found = f"{getattr(self, name)}"
                 raise StudyError(f"recipe.{name} from 0 to {most:g}", found, "correct it")
-        if min(self.hidden, self.latent) < 1:
-            raise StudyError("recipe.hidden and latent of at least 1", "less", "correct it")
+        for name in ("hidden", "latent"):
+            if getattr(self, name) < 1:
+                found = f"{getattr(self, name)}"
+                raise StudyError(f"recipe.{name} of at least 1", found, "correct it")
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ class SignDS:
     def build(cls, study: Study) -> SignDS | DpFedWAE:
         """The recipe of a study; a generator is DP-Fed-WAE under these options."""
         own = options(SignDSOptions, study.options)
+        _refuse_idle(study, own)
         if own.model == "wae":
             return DpFedWAE.build(replace(study, options=_wae_options(own)))
         if study.schema.n_classes < 2:
@@ -170,6 +173,24 @@ class SignDS:
 
     def _loss(self, params: Mapping[str, Tensor], batch: Batch) -> Tensor:
         return stacked.cross_entropy_loss(self.spec, params, batch.x, batch.y, batch.weight)
+
+
+def _refuse_idle(study: Study, own: SignDSOptions) -> None:
+    """Options of how classifiers see images, where none do: they would be ignored."""
+    classifier, kind = own.model != "wae", study.schema.kind
+    heard = {
+        "contrast": classifier and kind == "image",
+        "detail": own.model in ("logistic", "nn") and kind == "image",
+        "balance": classifier,
+    }
+    idle = [name for name, used in heard.items() if study.options.get(name) and not used]
+    if idle:
+        raise StudyError(
+            "recipe.balance with a classifier, contrast with one of images, and detail with "
+            "logistic or nn on images",
+            f'{", ".join(idle)} with model = "{own.model}" and kind = "{kind}"',
+            "leave out what would be ignored",
+        )
 
 
 def _spec(schema: Schema, own: SignDSOptions) -> ClassifierNet:
