@@ -52,9 +52,9 @@ def test_enough_votes_at_a_large_epsilon_are_no_cause_to_warn(tmp_path: Path) ->
 
 def test_plan_warns_where_votes_are_fewer_than_coordinates(tmp_path: Path) -> None:
     (found,) = warned(study(tmp_path, sites=33))
-    assert FEWER.format(34) in found and found.startswith("33 votes")
+    assert FEWER.format(34) in found and found.startswith("33 vote(s)")
     (found,) = warned(study(tmp_path, more='[recipe]\nmodel = "nn"'))
-    assert FEWER.format("1,826") in found and found.startswith("40 votes")
+    assert FEWER.format("1,826") in found and found.startswith("40 vote(s)")
 
 
 def test_all_votes_of_all_sites_count(tmp_path: Path) -> None:
@@ -67,7 +67,9 @@ def test_all_votes_of_all_sites_count(tmp_path: Path) -> None:
 
 def test_plan_warns_where_a_choice_is_close_to_chance(tmp_path: Path) -> None:
     (found,) = warned(study(tmp_path, epsilon=0.2))
-    assert CHANCE in found
+    assert CHANCE in found and "already answers once" in found and "leave" not in found
+    (found,) = warned(study(tmp_path, epsilon=2.0, more="[cohort]\nrate = 0.5"))
+    assert CHANCE in found and "leave study.rounds and [cohort] out" in found
 
 
 def test_a_run_warns_as_its_plan_does(tmp_path: Path) -> None:

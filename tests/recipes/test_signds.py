@@ -261,8 +261,10 @@ def test_what_cannot_be_is_refused_before_anything_is_spent(case: str) -> None:
 
 def test_a_classifier_needs_classes() -> None:
     single = Schema("table", "t", 100, COLUMNS)
-    with pytest.raises(StudyError, match="two classes"):
+    with pytest.raises(StudyError, match=r"two classes.*label column"):
         build(study(single))
+    with pytest.raises(StudyError, match=r"two classes.*list the classes"):
+        build(study(Schema("image", "i", 100, shape=(8, 8))))
 
 
 def test_joins_that_cover_the_calls_are_accepted() -> None:

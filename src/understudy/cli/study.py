@@ -13,6 +13,7 @@ from typing import Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from understudy.cli.console import (
@@ -186,7 +187,7 @@ def _sends(recipe: Recipe) -> str:
 
 def _warn(plan: PrivacyPlan, console: Console) -> None:
     for warning in _warnings(plan):
-        console.print(f"[yellow]![/] {warning}")
+        console.print(f"[yellow]![/] {escape(warning)}", highlight=False)
 
 
 def _warnings(plan: PrivacyPlan) -> list[str]:
@@ -201,11 +202,15 @@ def _of_chance(rule: Selection, plan: PrivacyPlan) -> str:
     chance = rule.top / rule.pool
     if (rule.law.share - chance) / (1 - chance) >= _TELLING:
         return ""
+    once = "A site already answers once: only a larger ε would tell more."
+    often = (
+        "Few updates of a large ε beat many of a small one: with "
+        f"{plan.sites} sites, leave study.rounds and [cohort] out and each answers once."
+    )
     return (
         f"At ε = {round_up(rule.epsilon)} per update a site's choice is close to chance "
         f"({rule.law.share:.3g} of it from the top set, {chance:.3g} by lot), so little will be "
-        "learnt. Few updates of a large ε beat many of a small one: with "
-        f"{plan.sites} sites, leave study.rounds out and each answers once."
+        f"learnt. {often if plan.participations > 1 else once}"
     )
 
 
@@ -216,7 +221,7 @@ def _of_votes(rule: Selection, plan: PrivacyPlan) -> str:
     if votes >= rule.size:
         return ""
     return (
-        f"{votes:,} votes in all are fewer than the {rule.size:,} coordinates they are about: "
+        f"{votes:,} vote(s) in all are fewer than the {rule.size:,} coordinates they are about: "
         "many of these will stay as they began, and a smaller model needs fewer."
     )
 
