@@ -201,6 +201,17 @@ def test_only_the_same_study_can_be_resumed(tmp_path: Path) -> None:
     run(toy(), rows(4), out=out, resume=True)
 
 
+@pytest.mark.parametrize("begun", [None, 3])
+def test_a_run_is_not_resumed_under_another_seed(tmp_path: Path, begun: int | None) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        run(toy(), rows(4), out=out, seed=begun, progress=press(1))
+    with pytest.raises(StudyError, match="seed"):
+        run(toy(), rows(4), out=out, seed=4, resume=True)
+    assert charged(tmp_path / "out.partial") == [0]
+    run(toy(), rows(4), out=out, seed=begun, resume=True)
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "\x00"])
 def test_a_damaged_note_of_the_run_stops_it_and_stays(tmp_path: Path, text: str) -> None:
     with pytest.raises(KeyboardInterrupt):

@@ -159,7 +159,7 @@ class _Journal:
         path = folder / "run.json"
         starts = 0
         if resume and path.exists():
-            run, root, seed, starts = _resumed(path, study)
+            run, root, seed, starts = _resumed(path, study, seed)
         else:
             run, root = os.urandom(16).hex(), Streams.from_seed(seed).root.hex()
         names = {"study": study.hash, "inputs": study.inputs}
@@ -174,7 +174,7 @@ class _Journal:
         return "simulation" if self.source.is_simulation else "os"
 
 
-def _resumed(path: Path, study: Study) -> tuple[str, str, int | None, int]:
+def _resumed(path: Path, study: Study, seed: int | None) -> tuple[str, str, int | None, int]:
     """Run id, root, seed and number of earlier starts of the run in a private folder."""
     try:
         saved = json.loads(path.read_text())
@@ -188,6 +188,8 @@ def _resumed(path: Path, study: Study) -> tuple[str, str, int | None, int]:
         raise StudyError(
             "the study that was interrupted", "another", "restore the study file, or start anew"
         )
+    if seed not in (None, saved["seed"]):
+        raise StudyError("the seed that the run began with", "another", "leave --seed out")
     return found
 
 

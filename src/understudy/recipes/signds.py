@@ -115,8 +115,8 @@ class SignDS:
             raise StudyError(
                 "a schema with a label of two classes or more for a classifier",
                 "one class",
-                "name the label column (images, series: list the classes) in the schema, or set "
-                'model = "wae"',
+                "name the label column of a table, or list the classes, in the schema; for a "
+                'generator of tables or images set model = "wae"',
             )
         size = layers.size(_spec(study.schema, own).net)
         plan = selection.selection_plan(study, cls.info, size, own)
