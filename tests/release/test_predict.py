@@ -7,6 +7,7 @@ import json
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -147,6 +148,12 @@ def test_answers_come_in_the_order_of_the_rows(told: Release) -> None:
 def test_no_rows_get_no_answers(told: Release) -> None:
     found = told.predict(records(3).take(np.arange(0)))
     assert len(found) == 0 and list(found.columns) == list(told.predict(records(1)).columns)
+
+
+@pytest.mark.parametrize("rows", [np.zeros((2, 8, 8), np.uint8), "rows.npz", None])
+def test_rows_in_another_form_are_refused_in_words(seen: Release, rows: Any) -> None:
+    with pytest.raises(DataError, match=r"Records\(images"):
+        seen.predict(rows)
 
 
 def test_images_are_told_apart_with_labels_or_without(seen: Release) -> None:

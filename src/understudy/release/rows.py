@@ -43,7 +43,15 @@ def read_rows(path: str | Path, schema: Schema, *, progress: Progress | None = N
 
 def as_records(schema: Schema, rows: Records | pd.DataFrame) -> Records:
     """Rows of either form; of a table's columns all but label and person."""
-    return from_frame(rows, _unlabelled(schema)) if isinstance(rows, pd.DataFrame) else rows
+    if isinstance(rows, pd.DataFrame):
+        return from_frame(rows, _unlabelled(schema))
+    if not isinstance(rows, Records):
+        raise DataError(
+            "rows as a pandas DataFrame or as Records",
+            type(rows).__name__,
+            "wrap arrays, Records(images=…) or Records(series=…); understudy predict reads files",
+        )
+    return rows
 
 
 def features(schema: Schema, rows: Records) -> np.ndarray:
