@@ -10,8 +10,9 @@ recipe's. The layout is the thesis's: sites of 10 rows, 250 a round, 500 rounds,
 The second table gives SignDS ε = 8 for the whole life; the thesis has nothing of the kind.
 
 "waves" is the recipe as it is by default: images at one contrast, dense nets on half of their
-frequencies, votes balanced between layers, and a γ that falls along a cosine. All else is as
-published, with a constant γ. A rival with waves has the same net under another mechanism.
+frequencies, votes balanced between layers (here by a third; the default is .5), and a γ that falls
+along a cosine. All else is as published, with a constant γ. A rival with waves has the same net
+under another mechanism.
 
 Accuracy is of the last round, on the official test rows; rates were tuned on held-out training rows
 (``--tune``). Deviations from the thesis: one local SGD step on a site's 10 rows where it makes ten
@@ -243,7 +244,7 @@ class Cell:
         own = {"model": self.case.model, "outputs": outputs, "global_rate": self.rate}
         if "waves" not in self.method:
             return own | PUBLISHED
-        found = self.case.own
+        own, found = own | {"balance": 0.33}, self.case.own
         return own | found.get(f"{self.method} at {self.epsilon:g}", found.get(self.method, {}))
 
     @property

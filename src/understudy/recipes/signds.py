@@ -49,6 +49,7 @@ _NETS: dict[str, Literal["linear", "mlp", "lenet"]] = {
     "nn": "mlp",
     "lenet": "lenet",
 }
+_FEW = 4  # frequencies of a side: with fewer, tiny images lose what tells them apart
 _MOST = {"detail": 1.0, "balance": 4.0}  # all of an image, and a power no float overflows at
 
 
@@ -67,7 +68,7 @@ class SignDSOptions(SelectionOptions):
         0.5, "share of the frequencies of each side of an image that logistic and nn see; 0: pixels"
     )
     balance: float = setting(
-        0.33, "power of a layer's share of the largest one by which its votes count; 0: all alike"
+        0.5, "power of a layer's share of the largest one by which its votes count; 0: all alike"
     )
 
     def __post_init__(self) -> None:
@@ -209,8 +210,8 @@ def _spec(schema: Schema, own: SignDSOptions) -> ClassifierNet:
 
 
 def _frequencies(shape: tuple[int, ...], detail: float) -> tuple[int, ...]:
-    """The lowest ones of height and width, and all of the colours."""
-    return tuple(max(1, round(detail * side)) for side in shape[:2]) + shape[2:]
+    """The lowest ones of height and width, a few at least, and all of the colours."""
+    return tuple(max(round(detail * n), min(_FEW, n)) for n in shape[:2]) + shape[2:]
 
 
 def _wae_options(own: SignDSOptions) -> dict[str, object]:
