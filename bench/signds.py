@@ -123,7 +123,7 @@ CASES = (
         plain={"optimiser": "sgd", "epochs": 1, "rate": 3.0},
         clip=0.05,
         own={
-            **dict.fromkeys((PLAIN_WAVES, *WAVES, *WAVES_RIVALS), {"detail": 0.4}),
+            **{name: {"detail": 0.4} for name in (PLAIN_WAVES, *WAVES, *WAVES_RIVALS)},
             "SignDS waves h=1 at 4": {"detail": 0.4, "top": 0.05},
             "SignDS waves h=1 at 8": {"detail": 0.4, "top": 0.05},
         },
