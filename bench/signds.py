@@ -54,7 +54,7 @@ COHORT, ROWS, ROUNDS = 250, 10, 500
 CHUNK = 2**22  # numbers of updates that are held at once
 PLAIN, PLAIN_WAVES = "no privacy", "no privacy waves"
 STEP = {"optimiser": "sgd", "epochs": 1, "rate": 1.0}  # one step: the update is the gradient
-ADAM = {"optimiser": "adam", "epochs": 10, "rate": 1e-3}  # the recipe's own choice, as the thesis
+ADAM = {"optimiser": "adam", "epochs": 10, "rate": 1e-3}  # as the thesis
 PUBLISHED = {"detail": 0.0, "contrast": False, "balance": 0.0, "decay": "none", "average": 0.5}
 HELD_OUT = 0.15
 
@@ -369,7 +369,8 @@ def cells(case: Case, full: bool) -> list[Cell]:
     life = [
         Cell(case, f"SignDS h={h}", 8.0, rate, rounds, True) for rounds, h, rate in case.lifetime
     ]
-    plain = [Cell(case, method, rounds=case.rounds) for method in (PLAIN, PLAIN_WAVES)]
+    waves = any("waves" in method for _, method in grid)  # tables have none
+    plain = [Cell(case, m, rounds=case.rounds) for m in (PLAIN, PLAIN_WAVES)[: 1 + waves]]
     return [*plain, *per_update, *life]
 
 
