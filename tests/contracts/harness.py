@@ -95,8 +95,10 @@ def small_recipe(name: str, unit: str, trust: str, **tables: Any) -> Any:
 
 
 LOOKS = {
-    "waves": {"model": "logistic"},
-    "waves before a hidden layer": {},
+    "waves": {"model": "logistic", "view": "waves"},
+    "waves before a hidden layer": {"view": "waves"},
+    "strokes": {"model": "logistic"},
+    "strokes before a hidden layer": {},
     "contrast before convolutions": {"model": "lenet"},
 }
 

@@ -28,7 +28,7 @@ from understudy.errors import UnderstudyError, WireError
 from understudy.federation import aggregate, site, slots
 from understudy.federation import engine as engine_module
 from understudy.federation.site import Sites
-from understudy.nets.fixed import Contrast
+from understudy.nets.fixed import Contrast, Strokes
 from understudy.privacy.clip import Bounded, Sealed
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.plan import PrivacyPlan
@@ -64,8 +64,8 @@ def stacked(name: str, unit: str, trust: str) -> Callable[[Path], None]:
     return lambda folder: check_stack(small_recipe(name, unit, trust), folder, 1.0)
 
 
-def seen_apart(folder: Path) -> None:
-    check_stack(build(seeing_study("waves")), folder, 0.0)
+def seen_apart(look: str) -> Callable[[Path], None]:
+    return lambda folder: check_stack(build(seeing_study(look)), folder, 0.0)
 
 
 def noisy(name: str, unit: str, trust: str) -> Callable[[Path], None]:
@@ -476,6 +476,17 @@ def shared_contrast(patch: Patch) -> None:
     patch.setattr(Contrast, "__call__", lambda self, params, x: x - x.mean((0, 1), keepdim=True))
 
 
+def shared_strokes(patch: Patch) -> None:
+    """Strokes are brought to the strength that they have in all of the stack."""
+    original = Strokes.__call__
+
+    def shared(self, params, x):
+        seen = original(self, params, x)
+        return seen - seen.mean((0, 1), keepdim=True)
+
+    patch.setattr(Strokes, "__call__", shared)
+
+
 def void_rounds_again(patch: Patch) -> None:
     original = engine_module.receipts_in
     patch.setattr(engine_module, "receipts_in", lambda entries: original(entries)[:0])
@@ -543,7 +554,8 @@ CASES = [
     case(plain_answers, noisy("fedstdg", "site", "local")),
     case(understated_choice, released("signds", "site", "local")),
     case(peeking_selection, replayed("signds", "site", "local", "replaced")),
-    case(shared_contrast, seen_apart),
+    case(shared_contrast, seen_apart("waves")),
+    case(shared_strokes, seen_apart("strokes")),
     case(shared_head, stacked("dp_fed_wae", "site", "local")),
     case(no_charge, released("signds", "site", "local"), "no_charge_choice"),
     case(charge_afterwards, ordered("fedstdg", "site", "local"), "charge_afterwards_choice"),

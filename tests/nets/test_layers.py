@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
-from understudy.nets import layers
-from understudy.nets.fixed import Contrast, Cosines
+from understudy.nets import fixed, layers
+from understudy.nets.fixed import Contrast, Cosines, Strokes
 from understudy.nets.layers import Conv, ConvTranspose, Dense, MaxPool, Reshape
 
 
@@ -147,8 +151,60 @@ def test_contrast_knows_neither_brightness_nor_light():
     assert torch.equal(Contrast()({}, torch.full((1, 1, 20), 0.25)), torch.zeros(1, 1, 20))
 
 
+@pytest.mark.parametrize("shape", [(28, 28), (16, 16), (9, 30), (1, 1), (3, 2), (12, 7, 3)])
+def test_strokes_are_pooled_answers_of_cosine_kernels(shape):
+    """By torch's own convolution and pooling, one kernel, sign and colour after the other."""
+    x = torch.randn(2, 2, math.prod(shape), generator=generator())
+    height, width, colours = (*shape, 1)[:3]
+    images = x.view(4, height, width, colours)
+    waves = fixed.cosine_matrix(5, 5)
+    lowest = [(0, 1), (1, 0), (1, 1), (0, 2), (2, 0), (1, 2), (2, 1), (2, 2)]
+    grid = [min(7, -(-side // 2)) for side in (height, width)]
+    expected = []
+    for colour, sign, (a, b) in itertools.product(range(colours), (1, -1), lowest):
+        kernel = sign * torch.outer(waves[a], waves[b])[None, None]
+        sides = (2, 2 + width % 2, 2, 2 + height % 2)
+        image = functional.pad(images[:, None, :, :, colour], sides)
+        answer = functional.max_pool2d(functional.conv2d(image, kernel), 2).relu()
+        cells = functional.adaptive_avg_pool2d(answer, grid).flatten(1)
+        cells = cells / (cells.square().mean(1, keepdim=True).sqrt() + 0.1)
+        expected.append(cells - cells.mean(1, keepdim=True))
+    layer = Strokes(shape)
+    assert layer.outputs == 16 * colours * math.prod(grid)
+    found = layer({}, x)
+    torch.testing.assert_close(found.view(4, -1), torch.cat(expected, 1), atol=1e-5, rtol=1e-4)
+
+
+def test_a_stroke_is_seen_where_it_is_and_its_negative_apart():
+    image = torch.zeros(2, 28, 28)
+    image[0, 4:10, 6:8], image[1, 4:10, 6:8] = 1.0, -1.0
+    light, dark = Strokes((28, 28))({}, image.view(1, 2, -1)).view(2, 2, 8, 7, 7)
+    for maps in (light, dark):
+        rows, columns = zip(*(divmod(int(m.argmax()), 7) for m in maps[0]), strict=True)
+        assert set(rows) <= {0, 1, 2} and set(columns) <= {1, 2}, "where 4 to 10, 6 to 8 is near"
+    torch.testing.assert_close(light[0], dark[1])
+    torch.testing.assert_close(light[1], dark[0])
+
+
+def test_strokes_of_an_even_image_are_none_and_of_no_image_neither():
+    seen = Strokes((8, 8))({}, Contrast()({}, torch.full((1, 2, 64), 0.75)))
+    assert torch.equal(seen, torch.zeros(1, 2, 256))
+    assert Strokes((8, 8))({}, torch.zeros(3, 0, 64)).shape == (3, 0, 256)
+
+
+def test_strokes_of_many_images_are_those_of_few(monkeypatch):
+    x = torch.rand(3, 5, 64, generator=generator())
+    whole = Strokes((8, 8))({}, x)
+    monkeypatch.setattr(fixed, "_AT_ONCE", 8 * 64 * 4)
+    torch.testing.assert_close(Strokes((8, 8))({}, x), whole)
+
+
 @pytest.mark.parametrize("other", [0.0, 1e6, -1e6, float("inf"), float("nan")])
-@pytest.mark.parametrize("layer", [Contrast(), Cosines((4, 5), (3, 2), True, 0.5)], ids=type)
+@pytest.mark.parametrize(
+    "layer",
+    [Contrast(), Cosines((4, 5), (3, 2), True, 0.5), Strokes((4, 5)), Strokes((2, 5, 2))],
+    ids=type,
+)
 def test_fixed_layers_see_every_record_by_itself(layer, other):
     x = torch.rand(2, 3, 20, generator=generator())
     changed = x.clone()

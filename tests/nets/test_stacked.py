@@ -20,6 +20,7 @@ SPECS = {
     "mlp": ClassifierNet(6, 3, "mlp", widths=(5,)),
     "lenet": ClassifierNet(16 * 17 * 2, 3, "lenet", shape=(16, 17, 2)),
     "waves": ClassifierNet(30, 3, "mlp", (5,), (6, 5), contrast=True, cosines=(3, 2)),
+    "strokes": ClassifierNet(60, 3, "mlp", (5,), (6, 5, 2), contrast=True, strokes=True),
 }
 
 
@@ -89,6 +90,29 @@ def test_dense_nets_on_waves_see_contrast_and_low_frequencies_only(contrast):
 def test_frequencies_that_an_image_does_not_have_are_refused(own):
     with pytest.raises(StudyError, match="frequencies"):
         ClassifierNet(30, 3, **own)
+
+
+@pytest.mark.parametrize(
+    "features, own",
+    [
+        (30, {}),
+        (30, {"shape": (30,)}),
+        (30, {"shape": (6, 6)}),
+        (10**40, {"shape": (10**20, 10**20)}),
+        (30, {"shape": (6, 5), "cosines": (3, 2)}),
+        (256, {"shape": (16, 16), "kind": "lenet"}),
+    ],
+)
+def test_strokes_where_they_cannot_be_seen_are_refused(features, own):
+    with pytest.raises(StudyError, match="strokes"):
+        ClassifierNet(features, 3, strokes=True, **own)
+
+
+def test_nets_that_see_strokes_start_small():
+    own = {"shape": (6, 5), "strokes": True}
+    weight = stacked.init(ClassifierNet(30, 3, **own), rng=generator())["1.weight"]
+    usual = layers.init(ClassifierNet(30, 3, **own).net, rng=generator())["1.weight"]
+    torch.testing.assert_close(weight, usual / 4)
 
 
 @pytest.mark.parametrize("side", [20_000, 10**6, 10**40])

@@ -17,6 +17,7 @@ from understudy.errors import PrivacyError, StudyError
 from understudy.federation.recipe import Task
 from understudy.federation.slots import Private, seal
 from understudy.nets import layers
+from understudy.nets.stacked import ClassifierNet
 from understudy.privacy.select import Selection
 from understudy.recipes import build
 from understudy.recipes.dp_fed_wae import DpFedWAE
@@ -49,7 +50,7 @@ def rows(n: int, seed: int):
     return from_frame(frame.assign(y=x[:, 0] + x[:, 1] > x[:, 2] + x[:, 3]), TABLE)
 
 
-PUBLISHED = {"detail": 0.0, "contrast": False, "balance": 0.0}
+PUBLISHED = {"view": "pixels", "contrast": False, "balance": 0.0}
 
 
 @pytest.mark.parametrize(("model", "size"), [("logistic", 7850), ("nn", 76_330), ("lenet", 44_426)])
@@ -62,25 +63,51 @@ def test_the_nets_have_the_sizes_of_table_3_2(model: str, size: int) -> None:
     assert recipe.plan.parts[0].bytes == 8
 
 
-@pytest.mark.parametrize(
-    ("model", "size"), [("logistic", 1970), ("nn", 14**2 * 96 + 96 + 970), ("lenet", 44_426)]
-)
-def test_by_default_dense_nets_see_half_of_the_frequencies(model: str, size: int) -> None:
-    recipe = build(study(IMAGE, recipe={"model": model}))
+SEEN = {
+    "strokes by default": ({}, 16 * 7**2),
+    "strokes": ({"view": "strokes"}, 16 * 7**2),
+    "waves": ({"view": "waves"}, 14**2),
+    "pixels": ({"view": "pixels"}, 28**2),
+}
+
+
+@pytest.mark.parametrize("view", SEEN)
+@pytest.mark.parametrize(("model", "hidden"), [("logistic", 0), ("nn", 96)])
+def test_dense_nets_see_strokes_half_of_the_frequencies_or_pixels(
+    view: str, model: str, hidden: int
+) -> None:
+    own, inputs = SEEN[view]
+    recipe = build(study(IMAGE, recipe={"model": model, **own}))
     assert isinstance(recipe, SignDS) and recipe.spec.contrast
+    size = (inputs + 1) * (hidden or 10) + (hidden and (hidden + 1) * 10)
     assert layers.size(recipe.spec.net) == recipe.plan.parts[0].shape[0] == size
+
+
+def test_lenet_sees_pixels() -> None:
+    spec = build(study(IMAGE, recipe={"model": "lenet"})).spec
+    assert spec.contrast and not spec.strokes and not spec.cosines
 
 
 def test_all_colours_are_seen_and_a_few_frequencies_at_least() -> None:
     coloured = Schema("image", "i", 100, classes=("a", "b"), shape=(12, 3, 3))
-    assert build(study(coloured)).spec.cosines == (6, 3, 3)
-    assert build(study(coloured, recipe={"detail": 0.01})).spec.cosines == (4, 3, 3)
-    assert build(study(coloured, recipe={"detail": 1})).spec.cosines == (12, 3, 3)
+
+    def spec(**own: object) -> ClassifierNet:
+        return build(study(coloured, recipe=own)).spec
+
+    assert spec(view="waves").cosines == (6, 3, 3)
+    assert spec(view="waves", detail=0.01).cosines == (4, 3, 3)
+    assert spec(view="waves", detail=1).cosines == (12, 3, 3)
+    assert layers.size(spec().net) == (16 * 3 * 6 * 2 + 1) * 2
 
 
 def test_tables_are_seen_as_they_are() -> None:
     spec = build(study()).spec
-    assert (spec.shape, spec.contrast, spec.cosines) == ((), False, ())
+    assert (spec.shape, spec.contrast, spec.cosines, spec.strokes) == ((), False, (), False)
+
+
+def test_no_detail_is_refused_because_pixels_are_a_view() -> None:
+    with pytest.raises(StudyError, match=r'recipe.detail above 0.*view = "pixels"'):
+        build(study(IMAGE, recipe={"detail": 0}))
 
 
 @pytest.mark.parametrize(
@@ -89,6 +116,9 @@ def test_tables_are_seen_as_they_are() -> None:
         (TABLE, {"detail": 0.3}, 'detail with model = "logistic" and kind = "table"'),
         (TABLE, {"contrast": True, "detail": 1.0}, "contrast, detail with"),
         (IMAGE, {"model": "lenet", "detail": 0.5}, 'detail with model = "lenet"'),
+        (IMAGE, {"model": "lenet", "view": "strokes"}, 'view with model = "lenet"'),
+        (IMAGE, {"detail": 0.3}, 'detail with model = "logistic", view = "strokes"'),
+        (TABLE, {"view": "waves"}, 'view with model = "logistic" and kind = "table"'),
         (IMAGE, {"model": "wae", "contrast": True, "balance": 0.5}, "contrast, balance with"),
     ],
 )
@@ -97,8 +127,8 @@ def test_options_that_would_be_ignored_are_refused(
 ) -> None:
     with pytest.raises(StudyError, match=idle):
         build(study(schema, recipe=own))
-    off = {name: value if name == "model" else type(value)(0) for name, value in own.items()}
-    build(study(schema, recipe=off))
+    off = {"contrast": False, "view": "pixels", "balance": 0.0, "model": own.get("model", "nn")}
+    build(study(schema, recipe={name: off[name] for name in own if name in off}))
 
 
 @pytest.mark.parametrize("name", ["hidden", "latent"])
@@ -229,8 +259,8 @@ def test_no_model_makes_a_site_fail_for_having_images(model: str, sent: str) -> 
 def test_images_too_long_for_waves_are_refused_before_any_site_has_them() -> None:
     long = Schema("image", "i", 100, classes=("a", "b"), shape=(2**20, 2))
     with pytest.raises(StudyError, match="values × frequencies"):
-        build(study(long))
-    assert not build(study(long, recipe={"detail": 0})).spec.cosines
+        build(study(long, recipe={"view": "waves"}))
+    assert build(study(long)).spec.strokes
 
 
 REFUSED = {
@@ -295,13 +325,14 @@ def spots(n: int, seed: int) -> Records:
     return Records(images=np.rint(grey * 255).astype(np.uint8), labels=np.array(list("abc"))[y])
 
 
-def test_few_votes_teach_more_about_waves_than_about_pixels() -> None:
+@pytest.mark.parametrize("view", ["strokes", "waves"])
+def test_few_votes_teach_more_about_strokes_and_waves_than_about_pixels(view: str) -> None:
     """600 votes of ε = 2 for 51 weights; the same number of votes for 195 teach less."""
     schema = Schema("image", "i", 600, classes=("a", "b", "c"), shape=(8, 8))
     sites, held = [spots(10, seed) for seed in range(60)], spots(1000, 999)
     tables = {"study": {"rounds": 30}, "privacy": {"epsilon_per_update": 2.0}}
     scores = []
-    for own in (PUBLISHED, {}):
+    for own in (PUBLISHED, {"view": view}):
         asked = study(schema, **tables, recipe={"global_rate": 8.0, **own})
         found = [run(asked, sites, seed=seed, rows=0).predict(held) for seed in range(3)]
         guesses = [said["predicted"].astype(str).to_numpy() for said in found]

@@ -206,6 +206,10 @@ WAVES = ClassifierNet(30, 3, shape=(6, 5), contrast=True, cosines=(4, 2))
         {"shape": {}},
         {"contrast": 1},
         {"contrast": None},
+        {"strokes": 1},
+        {"strokes": None},
+        {"strokes": True},
+        {"strokes": True, "cosines": []},
     ],
 )
 def test_frequencies_of_another_image_are_refused(change: dict[str, Any]) -> None:
@@ -230,11 +234,12 @@ def test_sizes_are_lists(change: dict[str, Any]) -> None:
         Classifier("mlp", good.arrays, {**good.config, **change})
 
 
-def test_only_images_are_seen_at_one_contrast_or_as_waves() -> None:
+def test_only_images_are_seen_at_one_contrast_or_as_waves_or_strokes() -> None:
     channels = tuple(Column(name, "numeric", 0.0, 1.0) for name in "vw")
     series = Schema("series", "s", 9, channels, shape=(6, 2), classes=tuple("abc"))
     image = Schema("image", "i", 9, classes=tuple("abc"), shape=(6, 2))
-    for own in ({}, {"contrast": True}, {"shape": (6, 2), "cosines": (3, 2)}):
+    shape = {"shape": (6, 2)}
+    for own in ({}, {"contrast": True}, {**shape, "cosines": (3, 2)}, {**shape, "strokes": True}):
         net = ClassifierNet(12, 3, **own)
         found = Classifier.of(net, torch.zeros(layers.size(net.net)))
         assert found.fits(image) and found.fits(series) == (not own)
@@ -252,7 +257,7 @@ def test_waves_larger_than_any_image_take_no_memory() -> None:
 
 def test_a_release_from_before_waves_is_read() -> None:
     good = made("mlp")
-    old = {k: v for k, v in good.config.items() if k not in ("contrast", "cosines")}
+    old = {k: v for k, v in good.config.items() if k not in ("contrast", "cosines", "strokes")}
     assert Classifier("mlp", good.arrays, old).net == good.net
 
 

@@ -13,14 +13,19 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from understudy.errors import StudyError
+from understudy.nets import patches
 
-__all__ = ["Contrast", "Cosines", "check_frequencies"]
+__all__ = ["Contrast", "Cosines", "Strokes", "check_frequencies", "check_strokes"]
 
 _KEPT = 8  # matrices in store: many releases of other sizes, opened in turn, do not fill memory
 _MOST = 10**8  # numbers of one side's matrix: a short description must not fill memory
 _FLAT, _SPREAD = 0.05, 0.35  # of grey between 0 and 1: of a nearly even image, and of a usual one
+_KERNEL, _STROKES, _CELLS = 5, 8, 7  # side of a stroke, how many there are, cells per side
+_FAINT = 0.1  # a stroke's answer where there is hardly any
+_AT_ONCE = 1 << 18  # answers held at a time: they fit a cache
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,54 @@ class Cosines:
         return out * _loudness(self.kept, self.slope) if self.slope else out
 
 
+@dataclass(frozen=True)
+class Strokes:
+    """Which strokes are where in an image: a convolution with nothing to learn.
+
+    Its kernels are the lowest cosines of 5×5 pixels and their negatives: edges and bars of several
+    directions, dark and light. The largest answer of every 2×2 square counts, averaged over at most
+    7×7 cells; then each map is brought to about one strength and loses its mean. Values
+    ``[C, B, ∏shape]`` become ``[C, B, outputs]``; colours are seen one by one.
+    """
+
+    shape: tuple[int, ...]
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Nothing to learn."""
+        return {}
+
+    @property
+    def cells(self) -> tuple[int, int]:
+        """Rows and columns of the grid in which strokes are counted."""
+        height, width = (min(_CELLS, math.ceil(side / 2)) for side in self.shape[:2])
+        return height, width
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that stand for an image."""
+        return 2 * _STROKES * math.prod(self.shape[2:]) * math.prod(self.cells)
+
+    def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """Image by image, as many at once as fit a bounded memory."""
+        size = max(1, _AT_ONCE // (_STROKES * math.prod(self.shape)))
+        parts = [self._maps(part) for part in x.flatten(0, 1).split(size)]
+        return torch.cat(parts).reshape(*x.shape[:2], self.outputs)
+
+    def _maps(self, rows: Tensor) -> Tensor:
+        height, width, colours = (*self.shape, 1)[:3]
+        images = (
+            rows.reshape(-1, height, width, colours).movedim(-1, 1).reshape(-1, 1, height, width)
+        )
+        margin = _KERNEL // 2
+        sides = (margin, margin + width % 2, margin, margin + height % 2)  # even ones can be halved
+        answers = functional.conv2d(functional.pad(images, sides), _kernels())
+        both = torch.cat((patches.halve(answers), patches.halve(-answers)), dim=1).relu()
+        maps = functional.adaptive_avg_pool2d(both, self.cells).flatten(2)
+        maps = maps / (maps.square().mean(-1, keepdim=True).sqrt() + _FAINT)
+        return (maps - maps.mean(-1, keepdim=True)).reshape(len(rows), self.outputs)
+
+
 def check_frequencies(features: int, shape: tuple[int, ...], kept: tuple[int, ...]) -> None:
     """Refuse ``kept`` where records of so many features have no such `Cosines`, or huge ones."""
     whole = len(kept) == len(shape) and math.prod(shape) == features
@@ -79,6 +132,14 @@ def check_frequencies(features: int, shape: tuple[int, ...], kept: tuple[int, ..
         found = " and ".join(f"{n:,} × {k:,}" for n, k in sides)
         wanted = f"at most {_MOST:,} values × frequencies for each side"
         raise StudyError(wanted, found, "keep fewer frequencies, or use the values themselves")
+
+
+def check_strokes(features: int, shape: tuple[int, ...]) -> None:
+    """Refuse a ``shape`` that records of so many features do not have, or a huge one."""
+    if len(shape) not in (2, 3) or math.prod(shape) != features or features > _MOST:
+        found = f"{features:,} for the shape {shape}" if shape else "a table"
+        wanted = f"images, of at most {_MOST:,} values, for strokes to be seen in"
+        raise StudyError(wanted, found, "correct the shape, or use the values themselves")
 
 
 @lru_cache(maxsize=_KEPT)
@@ -96,3 +157,11 @@ def _loudness(kept: tuple[int, ...], slope: float) -> Tensor:
     axes = torch.meshgrid(*(torch.arange(k).double() for k in kept), indexing="ij")
     away = torch.stack(axes).square().sum(0).sqrt()
     return ((1 + away) ** slope).flatten().float()
+
+
+@lru_cache(maxsize=1)
+def _kernels() -> Tensor:
+    """``[strokes, 1, 5, 5]``: products of cosines, the lowest first, without the even one."""
+    waves, side = cosine_matrix(_KERNEL, _KERNEL), range(_KERNEL)
+    lowest = sorted((a * a + b * b, a, b) for a in side for b in side)[1 : _STROKES + 1]
+    return torch.stack([torch.outer(waves[a], waves[b]) for _, a, b in lowest])[:, None]

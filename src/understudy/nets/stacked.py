@@ -4,8 +4,9 @@ The three nets of SignDS-FL (Jiang 2023, §3.5.1 and Table 3.2): logistic regres
 hidden layer of 96, and LeNet, whose sizes agree with the table (44,426 parameters for
 28×28 images of 10 classes). They are plain tuples of layers, so `layers.flatten`,
 `layers.unflatten` and `training.loop.train` treat them as they do any other net. Images may be
-seen through the fixed layers of `fixed`: at one contrast, and as their lowest frequencies. The
-students of `classifier` are another thing: one net at a time, trained on synthetic rows.
+seen through the fixed layers of `fixed`: at one contrast, and as their lowest frequencies or as
+strokes. The students of `classifier` are another thing: one net at a time, trained on synthetic
+rows.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from torch.nn import functional
 
 from understudy.errors import StudyError
 from understudy.nets import config, layers
-from understudy.nets.fixed import Contrast, Cosines, check_frequencies
+from understudy.nets.fixed import Contrast, Cosines, Strokes, check_frequencies, check_strokes
 from understudy.nets.layers import Conv, Dense, MaxPool, Net, Params, Reshape, Swap
 
 __all__ = ["ClassifierNet", "chances", "cross_entropy_loss", "init", "logits", "sampled_loss"]
@@ -44,12 +45,17 @@ class ClassifierNet:
     shape: tuple[int, ...] = ()  # of images: (H, W) or (H, W, channels)
     contrast: bool = False  # images are seen without their brightness
     cosines: tuple[int, ...] = ()  # linear, mlp: frequencies they see of each side of an image
+    strokes: bool = False  # linear, mlp: they see what strokes are where
 
     def __post_init__(self) -> None:
         if self.cosines:
             check_frequencies(self.features, self.shape, self.cosines)
-        if self.cosines and self.kind == "lenet":
-            raise StudyError("pixels for LeNet", "frequencies", "choose nn")
+        if self.strokes:
+            check_strokes(self.features, self.shape)
+        if self.kind == "lenet" and (self.cosines or self.strokes):
+            raise StudyError("pixels for LeNet", "frequencies or strokes", "choose nn")
+        if self.cosines and self.strokes:
+            raise StudyError("frequencies or strokes", "both", "choose one")
         if self.kind == "lenet" and (len(self.shape) not in (2, 3) or min(self.shape[:2]) < 16):
             found = f"shape {self.shape}" if self.shape else "a table"
             raise StudyError("images of at least 16×16 for LeNet", found, "choose nn")
@@ -64,12 +70,15 @@ class ClassifierNet:
         return (*seen, *(self._lenet() if self.kind == "lenet" else self._mlp()))
 
     def _mlp(self) -> Net:
-        """Dense layers on the features themselves, or on an image's frequencies."""
+        """Dense layers on the features themselves, or on an image's frequencies or strokes."""
         widths = (*(self.widths if self.kind == "mlp" else ()), self.classes)
-        if not self.cosines:
-            return _dense((self.features, *widths))
-        waves = Cosines(self.shape, self.cosines, analyse=True, slope=_SLOPE)
-        return (waves, *_dense((math.prod(self.cosines), *widths)))
+        if self.cosines:
+            waves = Cosines(self.shape, self.cosines, analyse=True, slope=_SLOPE)
+            return (waves, *_dense((math.prod(self.cosines), *widths)))
+        if self.strokes:
+            strokes = Strokes(self.shape)
+            return (strokes, *_dense((strokes.outputs, *widths)))
+        return _dense((self.features, *widths))
 
     def _lenet(self) -> Net:
         """Two 5×5 convolutions, each pooled, then dense 120, 84 and the classes."""
@@ -101,13 +110,13 @@ def _pooled(inputs: int, outputs: int) -> Net:
 
 
 def init(spec: ClassifierNet, *, rng: torch.Generator) -> Params:
-    """Parameters of one client, without the client axis; weights of frequencies start small.
+    """Parameters of one client, without the client axis; weights behind fixed layers start small.
 
     Where votes or noisy updates move weights but little, a loud random start would stay.
     """
     params = layers.init(spec.net, rng=rng)
     first = next(iter(params))
-    return {**params, first: params[first] * _QUIET} if spec.cosines else params
+    return {**params, first: params[first] * _QUIET} if spec.cosines or spec.strokes else params
 
 
 def logits(spec: ClassifierNet, params: Mapping[str, Tensor], x: Tensor) -> Tensor:

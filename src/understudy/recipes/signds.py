@@ -6,9 +6,10 @@ chosen by PS (h = 1) or EM-MDS; the server reads them as votes. It trains *class
 ``model = "wae"`` the generator of DP-Fed-WAE.
 
 Beyond the thesis, to make the most of votes that are fewer than a net's weights: nets see images at
-one ``contrast``, and dense ones as their lowest frequencies (``detail``), a quarter of the weights,
-of which each says more; and votes for a small layer, which would run ahead, count less
-(``balance``). ε is as before: the mechanism holds for any net, and reading votes comes after it.
+one ``contrast``, and dense ones by a ``view`` with nothing to learn, as strokes (a convolution with
+fixed kernels: "nn" is then a convolutional net) or as their lowest frequencies; and votes for a
+small layer, which would run ahead, count less (``balance``). ε is as before: the mechanism holds
+for any net, and reading votes comes after it.
 
 Corrections to the thesis: its ε is per update while clients are called tens to hundreds of times.
 Here the claim adds up a site's whole life, and a site refuses to be called beyond it.
@@ -51,6 +52,7 @@ _NETS: dict[str, Literal["linear", "mlp", "lenet"]] = {
 }
 _FEW = 4  # frequencies of a side: with fewer, tiny images lose what tells them apart
 _MOST = {"detail": 1.0, "balance": 4.0}  # all of an image, and a power no float overflows at
+_OFF = (None, False, 0, "pixels")  # an option that says so asks for nothing
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,10 @@ class SignDSOptions(SelectionOptions):
     latent: int = setting(16, "latent dimensions of wae")
     global_rate: float = setting(8.0, "γ: how far the server goes where all votes agree")
     contrast: bool = setting(True, "see every image without its brightness, at one contrast")
-    detail: float = setting(
-        0.5, "share of the frequencies of each side of an image that logistic and nn see; 0: pixels"
+    view: Literal["strokes", "waves", "pixels"] = setting(
+        "strokes", "what logistic and nn see of an image: strokes, waves (frequencies) or pixels"
     )
+    detail: float = setting(0.5, "with waves: share of the frequencies of each side of an image")
     balance: float = setting(
         0.5, "power of a layer's share of the largest one by which its votes count; 0: all alike"
     )
@@ -77,6 +80,8 @@ class SignDSOptions(SelectionOptions):
             if not 0 <= getattr(self, name) <= most:
                 found = f"{getattr(self, name)}"
                 raise StudyError(f"recipe.{name} from 0 to {most:g}", found, "correct it")
+        if not self.detail:
+            raise StudyError("recipe.detail above 0", "0", 'for pixels, set view = "pixels"')
         for name in ("hidden", "latent"):
             if getattr(self, name) < 1:
                 found = f"{getattr(self, name)}"
@@ -180,32 +185,36 @@ class SignDS:
 def _refuse_idle(study: Study, own: SignDSOptions) -> None:
     """Options of how classifiers see images, where none do: they would be ignored."""
     classifier, kind = own.model != "wae", study.schema.kind
+    viewed = own.model in ("logistic", "nn") and kind == "image"
     heard = {
         "contrast": classifier and kind == "image",
-        "detail": own.model in ("logistic", "nn") and kind == "image",
+        "view": viewed,
+        "detail": viewed and own.view == "waves",
         "balance": classifier,
     }
-    idle = [name for name, used in heard.items() if study.options.get(name) and not used]
+    idle = [n for n, used in heard.items() if study.options.get(n) not in _OFF and not used]
     if idle:
+        seen = f', view = "{own.view}"' if viewed else ""
         raise StudyError(
-            "recipe.balance with a classifier, contrast with one of images, and detail with "
-            "logistic or nn on images",
-            f'{", ".join(idle)} with model = "{own.model}" and kind = "{kind}"',
+            "recipe.balance with a classifier, contrast with one of images, view with logistic or "
+            "nn on images, and detail with their waves",
+            f'{", ".join(idle)} with model = "{own.model}"{seen} and kind = "{kind}"',
             "leave out what would be ignored",
         )
 
 
 def _spec(schema: Schema, own: SignDSOptions) -> ClassifierNet:
     image = schema.kind == "image"
-    waves = image and own.model != "lenet" and own.detail > 0
+    view = own.view if image and own.model != "lenet" else "pixels"
     return ClassifierNet(
         schema.width,
         schema.n_classes,
         _NETS[own.model],
         widths=(own.hidden,),
-        shape=schema.shape if waves or own.model == "lenet" else (),
+        shape=schema.shape if view != "pixels" or own.model == "lenet" else (),
         contrast=image and own.contrast,
-        cosines=_frequencies(schema.shape, own.detail) if waves else (),
+        cosines=_frequencies(schema.shape, own.detail) if view == "waves" else (),
+        strokes=view == "strokes",
     )
 
 
