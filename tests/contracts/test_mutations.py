@@ -32,8 +32,7 @@ from understudy.nets.fixed import Contrast, Strokes
 from understudy.privacy.clip import Bounded, Sealed
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.plan import PrivacyPlan
-from understudy.recipes import build
-from understudy.recipes.dp_fed_wae import DpFedWAE
+from understudy.recipes import build, parts
 from understudy.recipes.dpd_fvae import records as records_module
 from understudy.rng import NoiseSource, Streams
 from understudy.runtime import wire
@@ -462,13 +461,13 @@ def peeking_selection(patch: Patch) -> None:
 
 def shared_head(patch: Patch) -> None:
     """What the label depends on at one site is told by all of its stack."""
-    original = DpFedWAE._head
+    original = parts.head
 
-    def head(self, *args, **terms):
-        change = original(self, *args, **terms)
+    def head(*args, **terms):
+        change = original(*args, **terms)
         return change + change.sum(0)
 
-    patch.setattr(DpFedWAE, "_head", head)
+    patch.setattr(parts, "head", head)
 
 
 def shared_contrast(patch: Patch) -> None:

@@ -10,9 +10,8 @@ In the thesis every answer is about the whole WAE, the label one more column (``
 "paper"``). Tens of thousands of answers are then few, and nearly none of them is about how often a
 value occurs or what the label depends on. By default a round therefore teaches one part of the
 model, by a public order: the *margins* (the output biases), the *head* (a linear classifier that
-draws the label of a row), or the whole net. Margins and head compare a site's rows with rows drawn
-from the model, which survives being read as signs. Which part it is does not depend on data, and
-an answer is ε-private whatever it is about, so the claim is the thesis's.
+draws the label of a row), or the whole net (`parts`). Which part it is does not depend on data,
+and an answer is ε-private whatever it is about, so the claim is the thesis's.
 
 Corrections to the thesis: none to the mechanism. Each update is charged, the schedule that calls
 everyone once is public, and a site that was called often pays for all of it.
@@ -20,11 +19,8 @@ everyone once is public, and a site that was called often pays for all of it.
 
 from __future__ import annotations
 
-from bisect import bisect
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -37,23 +33,20 @@ from understudy.data.shards import Shards
 from understudy.errors import StudyError
 from understudy.federation.recipe import RecipeInfo, State, Task
 from understudy.federation.slots import Private
-from understudy.nets import layers, stacked
-from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder, sample
+from understudy.nets import layers
+from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder
 from understudy.nets.stacked import ClassifierNet
 from understudy.privacy.plan import PrivacyPlan
-from understudy.recipes import selection, vae, wae
+from understudy.recipes import parts, selection, vae, wae
 from understudy.recipes.wae import Rows, WAEOptions
 from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Study, Training, options, setting
-from understudy.training.loop import Batch, train
-from understudy.training.optim import Sgd
 from understudy.training.server import ServerOptimiser
 
 __all__ = ["DpFedWAE", "DpFedWAEOptions"]
 
 _UNIFORM_ROWS = 10_000
-_GOLDEN = (5**0.5 - 1) / 2  # multiples of it, modulo 1, are spread evenly
 _ENCODER = 0.2  # the encoder's share of the rounds that teach the net
 _MOST_TOP = 0.4  # a part's changes must have room beside as many places of silence
 _MOST_VOTES = 200  # a larger cohort makes the steps surer, not longer
@@ -90,7 +83,7 @@ class DpFedWAEOptions(WAEOptions):
         return () if self.teach == "parts" else (64,)
 
     def shares(self, head: bool) -> dict[str, float]:
-        """The share of each part among the rounds; margins have the first ones as well."""
+        """The share of each part among the rounds; `parts.turn` gives margins the first as well."""
         known = {"margins": self.margins / 2, "head": self.head if head else 0.0}
         rest = 1 - sum(known.values())
         return {**known, "encoder": _ENCODER * rest, "decoder": (1 - _ENCODER) * rest}
@@ -180,14 +173,11 @@ class DpFedWAE:
         return found
 
     def turn(self, round: int) -> str:
-        """The part that a round teaches: margins first, then all of them evenly mixed."""
+        """The part that a round teaches."""
         if self.options.teach == "paper":
             return "net"
         shares = self.options.shares(self.label is not None)
-        if round < shares["margins"] * self.plan.rounds:
-            return "margins"
-        reached = list(accumulate(shares.values()))
-        return list(shares)[bisect(reached, round * _GOLDEN % 1)]
+        return parts.turn(shares, round, self.plan.rounds)
 
     @property
     def server(self) -> ServerOptimiser:
@@ -224,10 +214,10 @@ class DpFedWAE:
         x, y = self._seen(own.x, own.y)
         rows, model = Shards(x, y, own.starts, own.counts), task.arrays["model"].float()
         part, net = str(task.values["part"]), model[:, : vae.size(self.spec)]
-        if part == "margins":
-            change = self._margins(net, rows, rng=rng)
-        elif part == "head":
-            change = self._head(model[:, self.parts[part]], rows, rng=rng)
+        if part == "margins" and self.layout is not None:
+            change = parts.margins(self.spec, self.layout, net, rows, rng=rng)
+        elif part == "head" and self.label is not None:
+            change = parts.head(self.label, model[:, self.parts[part]], rows, rng=rng)
         else:
             how = selection.one_step(self.training, self.plan)
             change = wae.local_update(self.spec, self.options, how, net, rows, rng=rng)
@@ -236,39 +226,6 @@ class DpFedWAE:
             places = _places(self.schema, self.options)
             change = selection.both_signs(change, places, self.options.top)
         return {"update": change}, {}
-
-    def _margins(self, net: Tensor, rows: Shards, *, rng: Streams) -> Tensor:
-        """How often a site's rows have each value, minus as many rows drawn from the model.
-
-        From any model: one that overflows must not make sites fail that have rows, and no others.
-        """
-        assert self.layout is not None
-        source, params = rng.torch("drawn"), vae.unpack(self.spec, net)
-        chance = sample(self.spec, params, torch.zeros(1, rows.total).long(), rng=source)[0]
-        chance = chance.nan_to_num(nan=0.5)
-        drawn = self.layout.encode(*self.layout.decode(chance, drawn=True, rng=source))
-        site, _ = rows.members()
-        return torch.zeros(len(rows), self.layout.width).index_add_(0, site, rows.x - drawn)
-
-    def _head(self, head: Tensor, rows: Shards, *, rng: Streams) -> Tensor:
-        """One step of the label head on a site's rows, against labels drawn from it.
-
-        The step starts at zero beside the head and every row weighs one: changes are whole
-        numbers. Otherwise rounding, not the lot, would order the many that are equally large.
-        """
-        assert self.label is not None
-        label, fixed = self.label, layers.unflatten(self.label.net, head)
-
-        def loss(change: Mapping[str, Tensor], batch: Batch) -> Tensor:
-            params = {name: fixed[name] + change[name] for name in fixed}
-            terms = (batch.x, batch.y, (batch.weight > 0).to(batch.x.dtype))
-            return stacked.sampled_loss(label, params, *terms, noise=batch.noise)
-
-        whole = Training(epochs=1, batch=max(1, int(rows.counts.max())))
-        plan = selection.local_batches(rows, whole, rng=rng)
-        zero = layers.unflatten(label.net, torch.zeros(len(rows), head.shape[1]))
-        change, _ = train(zero, loss, rows.x, rows.y, plan, Sgd(1.0), rng=rng)
-        return layers.flatten(label.net, change)
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
         """θ ← θ + γ·mean vote, for the part that the round was about."""
