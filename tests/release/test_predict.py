@@ -25,6 +25,7 @@ from understudy.data.schema import Column, Schema
 from understudy.data.table import write
 from understudy.errors import DataError, ReleaseError
 from understudy.evaluate import evaluate
+from understudy.nets import layers
 from understudy.nets.stacked import ClassifierNet
 from understudy.release import verify
 from understudy.release.bundle import Release
@@ -242,6 +243,28 @@ def test_parameters_that_do_not_fit_are_found_though_hashes_do(told_folder: Path
     path.write_bytes(b"\x80\x04pickle")
     rehash(told_folder)
     refused(told_folder)
+
+
+VIEWS = {
+    "contrast": ClassifierNet(16, 2, "mlp", (4,), contrast=True),
+    "waves": ClassifierNet(16, 2, "mlp", (4,), (4, 4), contrast=True, cosines=(2, 2)),
+    "strokes": ClassifierNet(16, 2, "mlp", (4,), (4, 4), contrast=True, strokes=True),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_numbers_too_large_are_found_behind_layers_blind_to_even_images(
+    seen: Release, tmp_path: Path, view: str
+) -> None:
+    net = VIEWS[view]
+    rng = torch.Generator().manual_seed(0)
+    signs = {n: torch.randn(s, generator=rng).sign() for n, s in layers.shapes(net.net).items()}
+    large = {n: 1e30 * s if "weight" in n else 0.0 * s for n, s in signs.items()}
+    for name, arrays in (("usual", signs), ("large", large)):
+        model = Classifier.of(net, torch.cat([value.flatten() for value in arrays.values()]))
+        replace(seen, model=model).save(tmp_path / name)
+    verify(tmp_path / "usual")
+    refused(tmp_path / "large", "can be used")
 
 
 @pytest.mark.parametrize(
