@@ -350,7 +350,7 @@ def _handed(sites: Sites, task: Any, round: int) -> tuple[Sealed, list[torch.Ten
     return sealed, [*seen, *sealed.parts.values()]
 
 
-def check_stack(recipe: Any, folder: Path, value: float) -> None:
+def check_stack(recipe: Any, folder: Path, value: Any) -> None:
     """Fail where the rows of one site of a stack reach another's update, in any round."""
     data = small_shards(recipe.schema.kind)
     other = with_rows(data, list(range(EACH, 2 * EACH)), value, 0)

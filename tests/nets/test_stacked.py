@@ -99,6 +99,8 @@ def test_frequencies_that_an_image_does_not_have_are_refused(own):
         (30, {"shape": (30,)}),
         (30, {"shape": (6, 6)}),
         (10**40, {"shape": (10**20, 10**20)}),
+        (1, {"shape": (1, 1)}),  # one cell says nothing once it has lost its mean
+        (12, {"shape": (2, 2, 3)}),
         (30, {"shape": (6, 5), "cosines": (3, 2)}),
         (256, {"shape": (16, 16), "kind": "lenet"}),
     ],

@@ -114,11 +114,17 @@ class Strokes:
         )
         margin = _KERNEL // 2
         sides = (margin, margin + width % 2, margin, margin + height % 2)  # even ones can be halved
-        answers = functional.conv2d(functional.pad(images, sides), _kernels())
-        both = torch.cat((patches.halve(answers), patches.halve(-answers)), dim=1).relu()
-        maps = functional.adaptive_avg_pool2d(both, self.cells).flatten(2)
+        images, some = functional.pad(images, sides), max(1, _AT_ONCE // math.prod(self.shape))
+        cells = zip(*(self._cells(images, part) for part in _kernels().split(some)), strict=True)
+        maps = torch.cat([part for sign in cells for part in sign], dim=1).flatten(2)
         maps = maps / (maps.square().mean(-1, keepdim=True).sqrt() + _FAINT)
         return (maps - maps.mean(-1, keepdim=True)).reshape(len(rows), self.outputs)
+
+    def _cells(self, images: Tensor, kernels: Tensor) -> tuple[Tensor, Tensor]:
+        """How strongly these kernels, and their negatives, answer in every cell."""
+        answers = functional.conv2d(images, kernels)
+        light = functional.adaptive_avg_pool2d(patches.halve(answers).relu(), self.cells)
+        return light, functional.adaptive_avg_pool2d(patches.halve(-answers).relu(), self.cells)
 
 
 def check_frequencies(features: int, shape: tuple[int, ...], kept: tuple[int, ...]) -> None:
