@@ -199,23 +199,6 @@ def test_strokes_of_many_images_are_those_of_few(monkeypatch):
     torch.testing.assert_close(Strokes((8, 8))({}, x), whole)
 
 
-def test_strokes_of_a_large_image_are_seen_a_few_at_a_time(monkeypatch):
-    """A release of a kilobyte may describe images of millions of pixels."""
-    x = torch.rand(1, 2, 60, generator=generator())
-    whole = Strokes((4, 5, 3))({}, x)
-    held, original = [], functional.conv2d
-
-    def noted(images, kernels):
-        answers = original(images, kernels)
-        held.append(answers.numel())
-        return answers
-
-    monkeypatch.setattr(functional, "conv2d", noted)
-    monkeypatch.setattr(fixed, "_AT_ONCE", 1)
-    torch.testing.assert_close(Strokes((4, 5, 3))({}, x), whole)
-    assert max(held) == 3 * 4 * 6, "one stroke of one image, its odd side made even"
-
-
 @pytest.mark.parametrize("other", [0.0, 1e6, -1e6, float("inf"), float("nan")])
 @pytest.mark.parametrize(
     "layer",

@@ -114,17 +114,11 @@ class Strokes:
         )
         margin = _KERNEL // 2
         sides = (margin, margin + width % 2, margin, margin + height % 2)  # even ones can be halved
-        images, some = functional.pad(images, sides), max(1, _AT_ONCE // math.prod(self.shape))
-        cells = zip(*(self._cells(images, part) for part in _kernels().split(some)), strict=True)
-        maps = torch.cat([part for sign in cells for part in sign], dim=1).flatten(2)
+        answers = functional.conv2d(functional.pad(images, sides), _kernels())
+        both = torch.cat((patches.halve(answers), patches.halve(-answers)), dim=1).relu()
+        maps = functional.adaptive_avg_pool2d(both, self.cells).flatten(2)
         maps = maps / (maps.square().mean(-1, keepdim=True).sqrt() + _FAINT)
         return (maps - maps.mean(-1, keepdim=True)).reshape(len(rows), self.outputs)
-
-    def _cells(self, images: Tensor, kernels: Tensor) -> tuple[Tensor, Tensor]:
-        """How strongly these kernels, and their negatives, answer in every cell."""
-        answers = functional.conv2d(images, kernels)
-        light = functional.adaptive_avg_pool2d(patches.halve(answers).relu(), self.cells)
-        return light, functional.adaptive_avg_pool2d(patches.halve(-answers).relu(), self.cells)
 
 
 def check_frequencies(features: int, shape: tuple[int, ...], kept: tuple[int, ...]) -> None:
@@ -141,10 +135,11 @@ def check_frequencies(features: int, shape: tuple[int, ...], kept: tuple[int, ..
 
 
 def check_strokes(features: int, shape: tuple[int, ...]) -> None:
-    """Refuse a ``shape`` that records of so many features do not have, or a huge one."""
-    if len(shape) not in (2, 3) or math.prod(shape) != features or features > _MOST:
+    """Refuse a ``shape`` that records of so many features do not have, a huge or a tiny one."""
+    fits = len(shape) in (2, 3) and math.prod(shape) == features <= _MOST
+    if not fits or max(shape[:2]) <= 2:  # one cell says nothing once it has lost its mean
         found = f"{features:,} for the shape {shape}" if shape else "a table"
-        wanted = f"images, of at most {_MOST:,} values, for strokes to be seen in"
+        wanted = f"images larger than 2×2, of at most {_MOST:,} values, for strokes to be seen in"
         raise StudyError(wanted, found, "correct the shape, or use the values themselves")
 
 
