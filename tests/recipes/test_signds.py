@@ -236,12 +236,16 @@ MODELS = {
 
 
 @pytest.mark.parametrize("sent", MODELS)
-@pytest.mark.parametrize("model", ["logistic", "nn", "lenet"])
-def test_no_model_makes_a_site_fail_for_having_images(model: str, sent: str) -> None:
+@pytest.mark.parametrize(
+    ("model", "view"),
+    [("logistic", "strokes"), ("nn", "strokes"), ("nn", "waves"), ("lenet", "pixels")],
+)
+def test_no_model_makes_a_site_fail_for_having_images(model: str, view: str, sent: str) -> None:
     """The server is an adversary: a site that fails where an empty one answers tells on itself."""
     schema = Schema("image", "i", 100, classes=("a", "b"), shape=(16, 17))
     terms = {"rate": 3.0, "epochs": 3, "batch": 2}
-    recipe = build(study(schema, recipe={"model": model, "hidden": 4}, training=terms))
+    own = {"model": model, "view": view, "hidden": 4}
+    recipe = build(study(schema, recipe=own, training=terms))
     images = np.random.default_rng(0).integers(0, 256, (6, 16, 17), np.uint8)
     images[:3] = np.array([0, 255, 77])[:, None, None]  # even ones
     data = encode(schema, Records(images=images, labels=np.array(list("ababab"))))
