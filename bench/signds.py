@@ -126,7 +126,7 @@ CASES = (
             "FedSel .5 waves": 6.0, "FedSel .5 waves at 8": 12.0, "PM waves": 0.02,
             "no privacy strokes": 1.0,
             "SignDS strokes h=1": 15.0, "SignDS strokes h=3": 12.0, "SignDS strokes h=5": 10.0,
-            "FedSel .5 strokes": 6.0, "PM strokes": 0.02,
+            "FedSel .5 strokes": 8.0, "PM strokes": 0.002,
         },
         plain={"optimiser": "sgd", "epochs": 1, "rate": 3.0},
         clip=0.05,

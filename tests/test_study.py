@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from understudy.data.bundled import BUNDLED, bundled
 from understudy.data.schema import Column, Schema
-from understudy.errors import DataError, SchemaError, StudyError
+from understudy.errors import SchemaError, StudyError
 from understudy.study import Study, options, setting
 
 SCHEMA = Schema("table", "t", 100, (Column("a", "numeric", 0, 1),))
@@ -48,19 +47,6 @@ def test_a_study_file_is_read_with_paths_beside_it(tmp_path: Path) -> None:
     assert study.privacy.epsilon == 1.0 and isinstance(study.privacy.epsilon, float)
     assert study.n_sites == 4 and study.simulation is not None
     assert study.simulation.options == {"alpha": 0.3}
-
-
-@pytest.mark.parametrize("name", BUNDLED)
-def test_bundled_data_has_a_schema_that_a_study_can_name(name: str, tmp_path: Path) -> None:
-    text = FILE.replace("schema.toml", f"bundled:{name}").replace("rows.csv", f"bundled:{name}")
-    (tmp_path / "study.toml").write_text(text)
-    assert Study.load(tmp_path / "study.toml").schema == bundled(name)[0]
-
-
-def test_a_schema_that_is_not_bundled_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "study.toml").write_text(FILE.replace("schema.toml", "bundled:flowers"))
-    with pytest.raises(DataError, match=r"bundled data among .*breast_cancer.*'flowers'"):
-        Study.load(tmp_path / "study.toml")
 
 
 def test_what_is_left_out_stays_open_for_the_recipe() -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from understudy.data.bundled import named
+from understudy.data.bundled import bundled
 from understudy.data.encode import Encoded, encode
 from understudy.data.records import Progress
 from understudy.data.shards import Shards
@@ -126,11 +126,10 @@ def _encode_site(study: Study, entry: SiteEntry, progress: Progress | None) -> E
 def _split(study: Study, progress: Progress | None, *, rng: Streams) -> Shards:
     assert study.simulation is not None
     plan, source = study.simulation, study.simulation.data
-    found = named(source)
-    if found is None:
-        records = read(study.base / source, study.schema, progress=progress)
+    if source.startswith("bundled:"):
+        records = bundled(source.removeprefix("bundled:"))[1]
     else:
-        records = found[1]
+        records = read(study.base / source, study.schema, progress=progress)
     rows = encode(study.schema, records)
     given: dict[str, Any] = {"rng": rng.numpy("split"), "records": records}
     for name in given.keys() & plan.options.keys():

@@ -18,7 +18,6 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from understudy.data.bundled import named
 from understudy.data.schema import Schema
 from understudy.data.schema_toml import toml_value
 from understudy.errors import StudyError
@@ -168,7 +167,7 @@ class Study:
         simulation = data.get("simulation")
         return cls(
             name=head["name"],
-            schema=schema or _schema(base, head["schema"]),
+            schema=schema or Schema.load(base / head["schema"]),
             recipe=head["recipe"],
             rounds=_typed(head.get("rounds"), int | None, "study.rounds"),
             privacy=_table(Privacy, data.get("privacy", {}), "privacy."),
@@ -244,12 +243,6 @@ def _mapping(data: object, where: str) -> None:
 def _nearest(key: str, names: set[str]) -> str:
     found = difflib.get_close_matches(key, names, 1)
     return f" (did you mean {found[0]}?)" if found else ""
-
-
-def _schema(base: Path, where: str) -> Schema:
-    """From a file, or that of bundled data."""
-    found = named(where)
-    return Schema.load(base / where) if found is None else found[0]
 
 
 def _known(data: Mapping[str, Any], names: set[str], where: str) -> None:

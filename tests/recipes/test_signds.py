@@ -55,8 +55,7 @@ PUBLISHED = {"view": "pixels", "contrast": False, "balance": 0.0}
 
 @pytest.mark.parametrize(("model", "size"), [("logistic", 7850), ("nn", 76_330), ("lenet", 44_426)])
 def test_the_nets_have_the_sizes_of_table_3_2(model: str, size: int) -> None:
-    own = {"model": model, "hidden": 96, **PUBLISHED}
-    recipe = build(study(IMAGE, recipe=own))
+    recipe = build(study(IMAGE, recipe={"model": model, **PUBLISHED}))
     assert isinstance(recipe, SignDS) and layers.size(recipe.spec.net) == size
     rule = recipe.plan.parts[0].rule
     assert isinstance(rule, Selection) and (rule.size, rule.top) == (size, round(0.1 * size))
@@ -105,9 +104,11 @@ def test_tables_are_seen_as_they_are() -> None:
     assert (spec.shape, spec.contrast, spec.cosines, spec.strokes) == ((), False, (), False)
 
 
-def test_no_detail_is_refused_because_pixels_are_a_view() -> None:
-    with pytest.raises(StudyError, match=r'recipe.detail above 0.*view = "pixels"'):
-        build(study(IMAGE, recipe={"detail": 0}))
+@pytest.mark.parametrize("view", ["strokes", "waves", "pixels"])
+def test_no_detail_is_refused_because_pixels_are_a_view(view: str) -> None:
+    said = r'recipe.detail above 0.*leave it out.*view = "pixels"'
+    with pytest.raises(StudyError, match=said):
+        build(study(IMAGE, recipe={"detail": 0, "view": view}))
 
 
 @pytest.mark.parametrize(
@@ -120,6 +121,9 @@ def test_no_detail_is_refused_because_pixels_are_a_view() -> None:
         (IMAGE, {"detail": 0.3}, 'detail with model = "logistic", view = "strokes"'),
         (TABLE, {"view": "waves"}, 'view with model = "logistic" and kind = "table"'),
         (IMAGE, {"model": "wae", "contrast": True, "balance": 0.5}, "contrast, balance with"),
+        (IMAGE, {"hidden": 50}, 'hidden with model = "logistic"'),
+        (IMAGE, {"model": "lenet", "hidden": 50}, 'hidden with model = "lenet"'),
+        (TABLE, {"model": "nn", "latent": 8}, 'latent with model = "nn"'),
     ],
 )
 def test_options_that_would_be_ignored_are_refused(
@@ -129,6 +133,13 @@ def test_options_that_would_be_ignored_are_refused(
         build(study(schema, recipe=own))
     off = {"contrast": False, "view": "pixels", "balance": 0.0, "model": own.get("model", "nn")}
     build(study(schema, recipe={name: off[name] for name in own if name in off}))
+
+
+def test_an_ignored_option_is_told_what_it_needs_and_no_other() -> None:
+    said = r'expected recipe\.detail with view = "waves" of logistic or nn on images\b'
+    with pytest.raises(StudyError, match=said) as caught:
+        build(study(IMAGE, recipe={"detail": 0.3}))
+    assert "balance" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["hidden", "latent"])
@@ -155,10 +166,12 @@ def test_the_largest_balance_leaves_numbers_finite() -> None:
     assert torch.isfinite(worth).all() and worth.min() > 0
 
 
-@pytest.mark.parametrize("name, most", [("detail", 1), ("balance", 4)])
+@pytest.mark.parametrize(
+    "name, allowed", [("detail", "above 0 and at most 1"), ("balance", "from 0 to 4")]
+)
 @pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf"), 101.0])
-def test_what_is_no_share_or_power_is_refused(name: str, most: int, value: float) -> None:
-    with pytest.raises(StudyError, match=f"recipe.{name} from 0 to {most}"):
+def test_what_is_no_share_or_power_is_refused(name: str, allowed: str, value: float) -> None:
+    with pytest.raises(StudyError, match=f"recipe.{name} {allowed}"):
         build(study(recipe={name: value}))
 
 

@@ -15,9 +15,7 @@ from understudy.data.schema import Column, Schema
 from understudy.data.table import Records, from_frame
 from understudy.errors import DataError
 
-__all__ = ["BUNDLED", "bundled", "holdout", "named", "sines"]
-
-_PREFIX = "bundled:"  # where a study file could name a path
+__all__ = ["BUNDLED", "bundled", "holdout", "sines"]
 
 SINES = 5_000
 """How many series "sines" has; FedSTDG takes 50,000 from the same law: `sines` draws any number."""
@@ -42,11 +40,6 @@ def bundled(name: str) -> tuple[Schema, Records]:
     if name not in BUNDLED:
         raise DataError(f"bundled data among {', '.join(BUNDLED)}", repr(name), "choose one")
     return BUNDLED[name]()
-
-
-def named(source: str) -> tuple[Schema, Records] | None:
-    """What a study file calls ``bundled:NAME``; None for the path of a file."""
-    return bundled(source.removeprefix(_PREFIX)) if source.startswith(_PREFIX) else None
 
 
 def holdout(
