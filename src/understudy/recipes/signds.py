@@ -51,8 +51,16 @@ _NETS: dict[str, Literal["linear", "mlp", "lenet"]] = {
     "lenet": "lenet",
 }
 _FEW = 4  # frequencies of a side: with fewer, tiny images lose what tells them apart
-_MOST = {"detail": 1.0, "balance": 4.0}  # all of an image, and a power no float overflows at
+_MOST = 4.0  # of `balance`: a power that no float overflows at
 _OFF = (None, False, 0, "pixels")  # an option that says so asks for nothing
+_NEEDS = {
+    "hidden": 'model = "nn" or "wae"',
+    "latent": 'model = "wae"',
+    "contrast": "a classifier of images",
+    "view": "logistic or nn on images",
+    "detail": 'view = "waves" of logistic or nn on images',
+    "balance": "a classifier",
+}
 
 
 @dataclass(frozen=True)
@@ -76,12 +84,12 @@ class SignDSOptions(SelectionOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, most in _MOST.items():
-            if not 0 <= getattr(self, name) <= most:
-                found = f"{getattr(self, name)}"
-                raise StudyError(f"recipe.{name} from 0 to {most:g}", found, "correct it")
-        if not self.detail:
-            raise StudyError("recipe.detail above 0", "0", 'for pixels, set view = "pixels"')
+        if not 0 <= self.balance <= _MOST:
+            wanted = f"recipe.balance from 0 to {_MOST:g}"
+            raise StudyError(wanted, f"{self.balance}", "correct it")
+        if not 0 < self.detail <= 1:
+            how = 'leave it out (pixels are view = "pixels")' if not self.detail else "correct it"
+            raise StudyError("recipe.detail above 0 and at most 1", f"{self.detail:g}", how)
         for name in ("hidden", "latent"):
             if getattr(self, name) < 1:
                 found = f"{getattr(self, name)}"
@@ -183,10 +191,12 @@ class SignDS:
 
 
 def _refuse_idle(study: Study, own: SignDSOptions) -> None:
-    """Options of how classifiers see images, where none do: they would be ignored."""
+    """Options of another model, or of how classifiers see images: they would be ignored."""
     classifier, kind = own.model != "wae", study.schema.kind
     viewed = own.model in ("logistic", "nn") and kind == "image"
     heard = {
+        "hidden": own.model in ("nn", "wae"),
+        "latent": not classifier,
         "contrast": classifier and kind == "image",
         "view": viewed,
         "detail": viewed and own.view == "waves",
@@ -196,8 +206,7 @@ def _refuse_idle(study: Study, own: SignDSOptions) -> None:
     if idle:
         seen = f', view = "{own.view}"' if viewed else ""
         raise StudyError(
-            "recipe.balance with a classifier, contrast with one of images, view with logistic or "
-            "nn on images, and detail with their waves",
+            ", ".join(f"recipe.{name} with {_NEEDS[name]}" for name in idle),
             f'{", ".join(idle)} with model = "{own.model}"{seen} and kind = "{kind}"',
             "leave out what would be ignored",
         )
