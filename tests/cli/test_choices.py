@@ -18,7 +18,9 @@ FEWER = "fewer than the {} coordinates"
 CHANCE = "close to chance"
 
 
-def study(folder: Path, epsilon: float = 8.0, sites: int = 40, more: str = "") -> Path:
+def study(
+    folder: Path, epsilon: float = 8.0, sites: int = 40, own: str = "", more: str = ""
+) -> Path:
     """A study of 8 × 8 images: logistic regression on 4 × 4 frequencies has 34 coordinates."""
     schema = Schema("image", "noise", 80, classes=("a", "b"), shape=(8, 8))
     (folder / "schema.toml").write_text(schema.to_toml())
@@ -29,6 +31,7 @@ def study(folder: Path, epsilon: float = 8.0, sites: int = 40, more: str = "") -
         '[study]\nname = "choices"\nschema = "schema.toml"\nrecipe = "signds"\n'
         f"[privacy]\nepsilon = {epsilon}\n"
         f'[simulation]\ndata = "rows.npz"\nsites = {sites}\n{more}\n'
+        f'[recipe]\nview = "waves"\n{own}\n'
     )
     return path
 
@@ -53,12 +56,12 @@ def test_enough_votes_at_a_large_epsilon_are_no_cause_to_warn(tmp_path: Path) ->
 def test_plan_warns_where_votes_are_fewer_than_coordinates(tmp_path: Path) -> None:
     (found,) = warned(study(tmp_path, sites=33))
     assert FEWER.format(34) in found and found.startswith("33 vote(s)")
-    (found,) = warned(study(tmp_path, more='[recipe]\nmodel = "nn"'))
+    (found,) = warned(study(tmp_path, own='model = "nn"'))
     assert FEWER.format("1,826") in found and found.startswith("40 vote(s)")
 
 
 def test_all_votes_of_all_sites_count(tmp_path: Path) -> None:
-    assert warned(study(tmp_path, sites=17, more="[recipe]\noutputs = 2")) == []
+    assert warned(study(tmp_path, sites=17, own="outputs = 2")) == []
     path = study(tmp_path, sites=17, more="[cohort]\nsize = 17")
     assert len(warned(path)) == 1
     path.write_text(path.read_text().replace("[privacy]", "rounds = 2\n[privacy]"))
