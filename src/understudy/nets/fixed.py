@@ -116,7 +116,10 @@ class Strokes:
         sides = (margin, margin + width % 2, margin, margin + height % 2)  # even ones can be halved
         answers = functional.conv2d(functional.pad(images, sides), _kernels())
         both = torch.cat((patches.halve(answers), patches.halve(-answers)), dim=1).relu()
-        maps = functional.adaptive_avg_pool2d(both, self.cells).flatten(2)
+        maps = both
+        for side, cells in zip(both.shape[2:], self.cells, strict=True):
+            maps = torch.tensordot(maps, _averages(side, cells), dims=([2], [1]))  # moves last
+        maps = maps.flatten(2)
         maps = maps / (maps.square().mean(-1, keepdim=True).sqrt() + _FAINT)
         return (maps - maps.mean(-1, keepdim=True)).reshape(len(rows), self.outputs)
 
@@ -166,3 +169,12 @@ def _kernels() -> Tensor:
     waves, side = cosine_matrix(_KERNEL, _KERNEL), range(_KERNEL)
     lowest = sorted((a * a + b * b, a, b) for a in side for b in side)[1 : _STROKES + 1]
     return torch.stack([torch.outer(waves[a], waves[b]) for _, a, b in lowest])[:, None]
+
+
+@lru_cache(maxsize=_KEPT)
+def _averages(n: int, cells: int) -> Tensor:
+    """``[cells, n]``: the mean of each cell's values; a product is faster than torch's pooling."""
+    at = torch.arange(n)[None, :]
+    cell = torch.arange(cells)[:, None]
+    inside = (at >= cell * n // cells) & (at < -(-(cell + 1) * n // cells))
+    return inside / inside.sum(1, keepdim=True)
