@@ -319,10 +319,18 @@ def test_joins_that_cover_the_calls_are_accepted() -> None:
 
 
 def test_without_rounds_and_cohorts_every_site_is_called_once() -> None:
-    plan = build(study(study={"rounds": None}, cohort={}, sites=1500)).plan
-    assert (plan.size, plan.rounds, plan.participations) == (3, 500, 1)
+    plan = build(study(study={"rounds": None}, cohort={}, sites=15_000)).plan
+    assert (plan.size, plan.rounds, plan.participations) == (30, 500, 1)
     few = build(study(study={"rounds": None}, cohort={"size": 7}, sites=60)).plan
     assert (few.size, few.rounds, few.participations) == (7, 8, 1)
+
+
+@pytest.mark.parametrize("sites, size, rounds", [(1500, 20, 75), (59, 29, 2), (39, 39, 1), (7, 7, 1)])
+def test_few_sites_are_called_in_few_rounds_of_enough_votes(
+    sites: int, size: int, rounds: int
+) -> None:
+    plan = build(study(study={"rounds": None}, cohort={}, sites=sites)).plan
+    assert (plan.size, plan.rounds, plan.participations) == (size, rounds, 1)
 
 
 def test_a_small_model_has_a_top_set_worth_the_name() -> None:

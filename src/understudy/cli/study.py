@@ -222,7 +222,7 @@ def _of_votes(rule: Selection, plan: PrivacyPlan) -> str:
         return ""
     return (
         f"{votes:,} vote(s) in all are fewer than the {rule.size:,} coordinates they are about: "
-        "many of these will stay as they began, and a smaller model needs fewer."
+        "many of these will stay as they began. More sites help, or more outputs of each."
     )
 
 

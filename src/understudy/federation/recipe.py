@@ -81,6 +81,7 @@ class RecipeInfo:
     options: type
     rounds: int
     corrections: str = ""
+    cohort: int = 1  # sites of a round at least, where a recipe of choices may set its own rounds
 
 
 class Recipe(Protocol):
@@ -215,7 +216,8 @@ def make_pure_plan(
 
 def _each_once(study: Study, info: RecipeInfo) -> Study:
     """Rounds and cohorts in which each site answers once, for what the study leaves out."""
-    size = study.cohort.size or max(1, study.n_sites // info.rounds)
+    rounds = max(1, min(info.rounds, study.n_sites // info.cohort))
+    size = study.cohort.size or study.n_sites // rounds
     if study.rounds is not None or study.cohort.rate is not None:
         return study
     return replace(

@@ -143,7 +143,7 @@ def check_strokes(features: int, shape: tuple[int, ...]) -> None:
     if not fits or max(shape[:2]) <= 2:  # one cell says nothing once it has lost its mean
         found = f"{features:,} for the shape {shape}" if shape else "a table"
         wanted = f"images larger than 2×2, of at most {_MOST:,} values, for strokes to be seen in"
-        raise StudyError(wanted, found, "correct the shape, or use the values themselves")
+        raise StudyError(wanted, found, "correct the shape, or let pixels be seen")
 
 
 @lru_cache(maxsize=_KEPT)

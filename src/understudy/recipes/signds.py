@@ -50,6 +50,7 @@ _NETS: dict[str, Literal["linear", "mlp", "lenet"]] = {
     "nn": "mlp",
     "lenet": "lenet",
 }
+_COHORT = 20  # fewer votes at a time are rough steps: one moves a weight by γ over their number
 _FEW = 4  # frequencies of a side: with fewer, tiny images lose what tells them apart
 _MOST = 4.0  # of `balance`: a power that no float overflows at
 _OFF = (None, False, 0, "pixels")  # an option that says so asks for nothing
@@ -116,6 +117,7 @@ class SignDS:
         options=SignDSOptions,
         rounds=500,
         corrections="The thesis's ε is per update; the claim adds up all updates of a site.",
+        cohort=_COHORT,
     )
 
     @classmethod
