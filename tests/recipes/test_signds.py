@@ -325,7 +325,9 @@ def test_without_rounds_and_cohorts_every_site_is_called_once() -> None:
     assert (few.size, few.rounds, few.participations) == (7, 8, 1)
 
 
-@pytest.mark.parametrize("sites, size, rounds", [(1500, 20, 75), (59, 29, 2), (39, 39, 1), (7, 7, 1)])
+@pytest.mark.parametrize(
+    "sites, size, rounds", [(1500, 20, 75), (59, 29, 2), (39, 39, 1), (7, 7, 1)]
+)
 def test_few_sites_are_called_in_few_rounds_of_enough_votes(
     sites: int, size: int, rounds: int
 ) -> None:
