@@ -1,6 +1,6 @@
 """A hundred and forty phones learn one classifier; nobody is trusted, and each answers once.
 
-A phone trains on its four rows and sends a sign and one coordinate of its update, eight bytes,
+A phone trains on its four rows and sends a sign and three coordinates of its update, 16 bytes,
 drawn so that they would be almost as likely for any other rows. Run it anywhere: it makes a folder
 ``phones`` with a public table, a study, the release and its predictions for held-out rows.
 """

@@ -27,6 +27,7 @@ def study(
     pixels = np.random.default_rng(0).integers(0, 256, (80, 8, 8)).astype(np.uint8)
     np.savez(folder / "rows.npz", X=pixels, y=np.arange(80) % 2)
     path = folder / "study.toml"
+    own = own if "outputs" in own else f"outputs = 1\n{own}"
     path.write_text(
         '[study]\nname = "choices"\nschema = "schema.toml"\nrecipe = "signds"\n'
         f"[privacy]\nepsilon = {epsilon}\n"

@@ -335,6 +335,15 @@ def test_few_sites_are_called_in_few_rounds_of_enough_votes(
     assert (plan.size, plan.rounds, plan.participations) == (size, rounds, 1)
 
 
+def test_a_site_sends_as_many_coordinates_as_its_epsilon_can_vouch_for() -> None:
+    sent = []
+    for epsilon in (0.5, 8.0, 16.0):
+        rule = build(study(IMAGE, privacy={"epsilon_per_update": epsilon})).plan.parts[0].rule
+        assert rule.output == 1 or rule.law.share >= 0.8
+        sent.append(rule.output)
+    assert sent[0] == 1 and sent == sorted(set(sent))
+
+
 def test_a_small_model_has_a_top_set_worth_the_name() -> None:
     plan = build(study()).plan  # 14 coordinates
     assert plan.parts[0].rule.top == 4
