@@ -58,7 +58,6 @@ class DpFedWAEOptions(WAEOptions):
     """``[recipe]`` of a DP-Fed-WAE study."""
 
     top: float = setting(0.05, "ξ: share of all coordinates that make up the top set")
-    outputs: int = setting(0, "coordinates that a site sends; 0: as many as keep `share`")
     global_rate: float = setting(
         1.0, "γ: how far the server goes where ten votes agree; not by parts, where all do"
     )

@@ -64,7 +64,6 @@ class FedSTDGOptions(WAEOptions):
     """``[recipe]`` of a FedSTDG study."""
 
     top: float = setting(0.05, "share of all coordinates that make up the top set")
-    outputs: int = setting(0, "coordinates that a site sends; 0: as many as keep `share`")
     subset: float = setting(0.1, "ϱ: share of coordinates a site draws to choose among")
     global_rate: float = setting(8.0, "γ: how far the server goes where all votes agree and tell")
     penalty: float = setting(0.1, "λ: weight of the MMD between latents and prior")

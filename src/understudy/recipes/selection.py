@@ -49,7 +49,7 @@ class SelectionOptions:
     """The part of ``[recipe]`` that every recipe of choices has."""
 
     top: float = setting(0.1, "share of all coordinates that make up the top set")
-    outputs: int = setting(1, "coordinates that a site sends; 0: as many as keep `share`")
+    outputs: int = setting(0, "coordinates that a site sends; 0: as many as keep `share`")
     share: float = setting(0.8, "with outputs = 0: expected share of them from the top set")
     subset: float = setting(1.0, "share of coordinates a site draws to choose among (SubMDS)")
     global_rate: float = setting(1.0, "γ: how far the server goes where all votes agree")

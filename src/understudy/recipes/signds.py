@@ -71,7 +71,6 @@ class SignDSOptions(SelectionOptions):
     model: Literal["logistic", "nn", "lenet", "wae"] = setting(
         "logistic", "a classifier: logistic, nn (one hidden layer) or lenet; or a generator: wae"
     )
-    outputs: int = setting(0, "coordinates that a site sends; 0: as many as keep `share`")
     hidden: int = setting(96, "width of the hidden layer of nn and wae")
     latent: int = setting(16, "latent dimensions of wae")
     global_rate: float = setting(8.0, "γ: how far the server goes where all votes agree")
