@@ -167,7 +167,7 @@ CASES = (
         core={8.0: (*STROKES, *STROKES_RIVALS, *WAVES, *FEW)},
         full={1.0: ALL, 2.0: ALL, 4.0: ALL, 8.0: REST},
         rates={
-            "no privacy strokes": 0.1,
+            "no privacy strokes": 0.3,
             "SignDS strokes h=1": 30.0, "SignDS strokes h=3": 18.0, "SignDS strokes h=5": 15.0,
             "FedSel .5 strokes": 15.0, "PM strokes": 0.0005,
             "SignDS waves h=1": 12.0, "SignDS waves h=3": 8.0, "SignDS waves h=5": 6.0,
