@@ -115,9 +115,8 @@ class Strokes:
         margin = _KERNEL // 2
         sides = (margin, margin + width % 2, margin, margin + height % 2)  # even ones can be halved
         answers = functional.conv2d(functional.pad(images, sides), _kernels())
-        both = torch.cat((patches.halve(answers), patches.halve(-answers)), dim=1).relu()
-        maps = both
-        for side, cells in zip(both.shape[2:], self.cells, strict=True):
+        maps = torch.cat((patches.halve(answers), patches.halve(-answers)), dim=1).relu()
+        for side, cells in zip(maps.shape[2:], self.cells, strict=True):
             maps = torch.tensordot(maps, _averages(side, cells), dims=([2], [1]))  # moves last
         maps = maps.flatten(2)
         maps = maps / (maps.square().mean(-1, keepdim=True).sqrt() + _FAINT)

@@ -115,7 +115,7 @@ def check_epsilon(epsilon: float) -> None:
             f"ε of one update above 0 and up to {_MOST_EPSILON:g}, beyond which 52 random bits "
             "cannot tell its chances from certainty",
             f"{epsilon}",
-            "choose privacy.epsilon_per_update, or privacy.epsilon for a site's whole life, so",
+            "choose privacy.epsilon_per_update, or privacy.epsilon of a whole life, in this range",
         )
 
 
