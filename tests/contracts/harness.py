@@ -99,6 +99,7 @@ LOOKS = {
     "waves before a hidden layer": {"model": "nn", "hidden": 4, "view": "waves"},
     "strokes": {"model": "logistic"},
     "strokes before a hidden layer": {"model": "nn", "hidden": 4},
+    "strokes in directions": {"model": "nn", "hidden": 4, "directions": 0.4},
     "contrast before convolutions": {"model": "lenet"},
 }
 

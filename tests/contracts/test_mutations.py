@@ -28,6 +28,7 @@ from understudy.errors import UnderstudyError, WireError
 from understudy.federation import aggregate, site, slots
 from understudy.federation import engine as engine_module
 from understudy.federation.site import Sites
+from understudy.nets.directions import Directions
 from understudy.nets.fixed import Contrast, Strokes
 from understudy.privacy.clip import Bounded, Sealed
 from understudy.privacy.ledger import Ledger
@@ -486,6 +487,16 @@ def shared_strokes(patch: Patch) -> None:
     patch.setattr(Strokes, "__call__", shared)
 
 
+def shared_directions(patch: Patch) -> None:
+    """Changes are centred by what all sites of the stack changed."""
+    original = Directions.taught
+
+    def taught(self, change, drawn):
+        return original(self, change - change.mean(0), drawn)
+
+    patch.setattr(Directions, "taught", taught)
+
+
 def void_rounds_again(patch: Patch) -> None:
     original = engine_module.receipts_in
     patch.setattr(engine_module, "receipts_in", lambda entries: original(entries)[:0])
@@ -555,6 +566,7 @@ CASES = [
     case(peeking_selection, replayed("signds", "site", "local", "replaced")),
     case(shared_contrast, seen_apart("waves")),
     case(shared_strokes, seen_apart("strokes")),
+    case(shared_directions, seen_apart("strokes in directions")),
     case(shared_head, stacked("dp_fed_wae", "site", "local")),
     case(no_charge, released("signds", "site", "local"), "no_charge_choice"),
     case(charge_afterwards, ordered("fedstdg", "site", "local"), "charge_afterwards_choice"),

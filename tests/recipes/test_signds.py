@@ -79,7 +79,51 @@ def test_dense_nets_see_strokes_half_of_the_frequencies_or_pixels(
     recipe = build(study(IMAGE, recipe={"model": model, **own}))
     assert isinstance(recipe, SignDS) and recipe.spec.contrast
     size = (inputs + 1) * (hidden or 10) + (hidden and (hidden + 1) * 10)
-    assert layers.size(recipe.spec.net) == recipe.plan.parts[0].shape[0] == size
+    assert layers.size(recipe.spec.net) == size
+    taught = round(0.15 * inputs) if recipe.spec.strokes else inputs
+    assert recipe.plan.parts[0].shape == (size + (taught - inputs) * (hidden or 10),)
+
+
+@pytest.mark.parametrize(("rounds", "share"), [(392, 0.15), (393, 0.4)])
+def test_votes_that_outnumber_the_weights_are_cast_in_more_directions(
+    rounds: int, share: float
+) -> None:
+    recipe = build(study(IMAGE, study={"rounds": rounds}))
+    assert recipe.options.directions == share and layers.size(recipe.spec.net) == 7850
+    assert recipe.plan.parts[0].shape == (round(share * 784) * 10 + 10,)
+    assert recipe.plan.rounds * recipe.plan.cohort == rounds * 20
+
+
+def test_directions_are_drawn_sent_and_kept_and_the_release_is_a_plain_net() -> None:
+    recipe = build(study(IMAGE, recipe={"model": "logistic", "directions": 0.4}))
+    state = recipe.init(rng=Streams.from_seed(0))
+    assert state["basis"].shape == (784, 314) and state["centre"].shape == (784,)
+    sent = recipe.task(state, 0).arrays
+    assert set(sent) == {"model", "basis", "centre"}
+    votes = torch.zeros(recipe.plan.parts[0].shape)
+    votes[0] = 1.0
+    moved = recipe.step(state, {"update": votes}, rng=Streams.from_seed(0))
+    assert torch.equal(moved["basis"], state["basis"]), "the next round needs them too"
+    weight = layers.unflatten(recipe.spec.net, moved["model"] - state["model"])
+    change = next(iter(weight.values()))[0]
+    assert torch.allclose(change[:, 0], 8.0 * state["basis"][:, 0], rtol=1e-3, atol=1e-5)
+    assert not change[:, 1:].any()
+    release = recipe.finish(moved, rng=Streams.from_seed(0))
+    assert {tuple(a.shape) for a in release.arrays.values()} == {(784, 10), (10,)}
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"recipe": {"directions": 0}},
+        {"recipe": {"view": "pixels"}},
+        {"privacy": {"trust": "none", "unit": "site"}},
+    ],
+)
+def test_without_directions_or_votes_the_update_is_the_net_s(tables: dict[str, Any]) -> None:
+    recipe = build(study(IMAGE, **tables))
+    assert recipe.plan.parts[0].shape == (layers.size(recipe.spec.net),)
+    assert set(recipe.task(recipe.init(rng=Streams.from_seed(0)), 0).arrays) == {"model"}
 
 
 def test_lenet_sees_pixels() -> None:
@@ -119,6 +163,8 @@ def test_no_detail_is_refused_because_pixels_are_a_view(view: str) -> None:
         (IMAGE, {"model": "lenet", "detail": 0.5}, 'detail with model = "lenet"'),
         (IMAGE, {"model": "lenet", "view": "strokes"}, 'view with model = "lenet"'),
         (IMAGE, {"detail": 0.3}, 'detail with model = "logistic", view = "strokes"'),
+        (IMAGE, {"directions": 0.4, "view": "waves"}, 'directions with model = "logistic", view'),
+        (TABLE, {"directions": 0.4}, "directions with"),
         (TABLE, {"view": "waves"}, 'view with model = "logistic" and kind = "table"'),
         (IMAGE, {"model": "wae", "contrast": True, "balance": 0.5}, "contrast, balance with"),
         (IMAGE, {"hidden": 50}, 'hidden with model = "logistic"'),
@@ -131,7 +177,8 @@ def test_options_that_would_be_ignored_are_refused(
 ) -> None:
     with pytest.raises(StudyError, match=idle):
         build(study(schema, recipe=own))
-    off = {"contrast": False, "view": "pixels", "balance": 0.0, "model": own.get("model", "nn")}
+    off = {"contrast": False, "view": "pixels", "balance": 0.0, "directions": 0.0}
+    off["model"] = own.get("model", "nn")
     build(study(schema, recipe={name: off[name] for name in own if name in off}))
 
 
@@ -167,7 +214,12 @@ def test_the_largest_balance_leaves_numbers_finite() -> None:
 
 
 @pytest.mark.parametrize(
-    "name, allowed", [("detail", "above 0 and at most 1"), ("balance", "from 0 to 4")]
+    "name, allowed",
+    [
+        ("detail", "above 0 and at most 1"),
+        ("balance", "from 0 to 4"),
+        ("directions", "from 0 to 1"),
+    ],
 )
 @pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf"), 101.0])
 def test_what_is_no_share_or_power_is_refused(name: str, allowed: str, value: float) -> None:
@@ -258,6 +310,7 @@ def test_no_model_makes_a_site_fail_for_having_images(model: str, view: str, sen
     schema = Schema("image", "i", 100, classes=("a", "b"), shape=(16, 17))
     terms = {"rate": 3.0, "epochs": 3, "batch": 2}
     own = {"model": model, "view": view, **({"hidden": 4} if model == "nn" else {})}
+    own |= {"directions": 0.1} if view == "strokes" else {}
     recipe = build(study(schema, recipe=own, training=terms))
     images = np.random.default_rng(0).integers(0, 256, (6, 16, 17), np.uint8)
     images[:3] = np.array([0, 255, 77])[:, None, None]  # even ones
@@ -266,7 +319,8 @@ def test_no_model_makes_a_site_fail_for_having_images(model: str, view: str, sen
         rng = Streams.from_seed(0)
         source = NoiseSource.seeded(rng)
         private = Private(recipe.plan, 0, source)
-        task = Task({"model": MODELS[sent](recipe.init(rng=rng)["model"])})
+        arrays = recipe.task(recipe.init(rng=rng), 0).arrays
+        task = Task({name: MODELS[sent](array) for name, array in arrays.items()})
         shards = Shards.pack(data, [np.arange(rows)])
         update, _ = recipe.local(task, {}, shards, private, rng=rng)
         message = seal(recipe.plan, update, private, source).parts["update"]

@@ -7,9 +7,10 @@ chosen by PS (h = 1) or EM-MDS; the server reads them as votes. It trains *class
 
 Beyond the thesis, to make the most of votes that are fewer than a net's weights: nets see images at
 one ``contrast``, and dense ones by a ``view`` with nothing to learn, as strokes (a convolution with
-fixed kernels: "nn" is then a convolutional net) or as their lowest frequencies; and votes for a
-small layer, which would run ahead, count less (``balance``). ε is as before: the mechanism holds
-for any net, and reading votes comes after it.
+fixed kernels: "nn" is then a convolutional net) or as their lowest frequencies; what they make of
+strokes is taught in public ``directions``, found in made-up pictures; and votes for a small layer,
+which would run ahead, count less (``balance``). ε is as before: the mechanism holds for any update
+of any net, and reading votes comes after it.
 
 Corrections to the thesis: its ε is per update while clients are called tens to hundreds of times.
 Here the claim adds up a site's whole life, and a site refuses to be called beyond it.
@@ -32,6 +33,8 @@ from understudy.errors import StudyError
 from understudy.federation.recipe import RecipeInfo, State, Task
 from understudy.federation.slots import Private
 from understudy.nets import layers, stacked
+from understudy.nets.directions import Directions
+from understudy.nets.fixed import Strokes
 from understudy.nets.stacked import ClassifierNet
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import selection
@@ -51,7 +54,8 @@ _NETS: dict[str, Literal["linear", "mlp", "lenet"]] = {
     "lenet": "lenet",
 }
 _COHORT = 20  # fewer votes at a time are rough steps: one moves a weight by γ over their number
-_FEW = 4  # frequencies of a side: with fewer, tiny images lose what tells them apart
+_MANY, _FEW = 0.4, 0.15  # of the directions: what many votes can tell of, and few
+_LEAST = 4  # frequencies of a side: with fewer, tiny images lose what tells them apart
 _MOST = 4.0  # of `balance`: a power that no float overflows at
 _OFF = (None, False, 0, "pixels")  # an option that says so asks for nothing
 _NEEDS = {
@@ -60,6 +64,7 @@ _NEEDS = {
     "contrast": "a classifier of images",
     "view": "logistic or nn on images",
     "detail": 'view = "waves" of logistic or nn on images',
+    "directions": 'view = "strokes" of logistic or nn on images',
     "balance": "a classifier",
 }
 
@@ -79,6 +84,11 @@ class SignDSOptions(SelectionOptions):
         "strokes", "what logistic and nn see of an image: strokes, waves (frequencies) or pixels"
     )
     detail: float = setting(0.5, "with waves: share of the frequencies of each side of an image")
+    directions: float | None = setting(
+        None,
+        "with strokes: share of the public directions to teach in; 0: weight by weight; by default "
+        f"{_MANY:g} if all updates together outnumber the weights, else {_FEW:g}",
+    )
     balance: float = setting(
         0.5, "power of a layer's share of the largest one by which its votes count; 0: all alike"
     )
@@ -91,6 +101,9 @@ class SignDSOptions(SelectionOptions):
         if not 0 < self.detail <= 1:
             how = 'leave it out (pixels are view = "pixels")' if not self.detail else "correct it"
             raise StudyError("recipe.detail above 0 and at most 1", f"{self.detail:g}", how)
+        if not 0 <= (self.directions or 0.0) <= 1:
+            found = f"{self.directions:g}"
+            raise StudyError("recipe.directions from 0 to 1", found, "correct it")
         for name in ("hidden", "latent"):
             if getattr(self, name) < 1:
                 found = f"{getattr(self, name)}"
@@ -136,6 +149,10 @@ class SignDS:
             )
         size = layers.size(_spec(study.schema, own).net)
         plan = selection.selection_plan(study, cls.info, size, own)
+        own = _as_taught(own, plan, size)
+        taught = _directions(study.schema, own)
+        if taught:
+            plan = selection.selection_plan(study, cls.info, taught.size, own)
         return cls(study.schema, plan, own, study.training)
 
     @cached_property
@@ -144,10 +161,16 @@ class SignDS:
         return _spec(self.schema, self.options)
 
     @cached_property
+    def directions(self) -> Directions | None:
+        """In which votes are cast, if not weight by weight."""
+        return _directions(self.schema, self.options)
+
+    @cached_property
     def worth(self) -> Tensor:
-        """``[P]``: what a vote for each parameter counts; without privacy there are no votes."""
-        power = 0.0 if self.plan.trust == "none" else self.options.balance
-        sizes = [math.prod(shape) for shape in layers.shapes(self.spec.net).values()]
+        """``[P]``: what a vote for each number counts."""
+        taught, power = self.directions, self.options.balance
+        shapes = taught.shapes if taught else layers.shapes(self.spec.net)
+        sizes = [math.prod(shape) for shape in shapes.values()]
         return torch.cat([torch.full((size,), (size / max(sizes)) ** power) for size in sizes])
 
     @property
@@ -156,17 +179,20 @@ class SignDS:
         return selection.server(self.options, self.plan)
 
     def init(self, *, rng: Streams) -> State:
-        """A fresh net."""
+        """A fresh net, and the directions to teach it in."""
         params = layers.stack(stacked.init(self.spec, rng=rng.torch("net")), 1)
-        return self.server.start(layers.flatten(self.spec.net, params))
+        state = self.server.start(layers.flatten(self.spec.net, params))
+        if self.directions:
+            state |= self.directions.draw(self.schema.shape, rng=rng.torch("pictures"))
+        return state
 
     def memory(self) -> State:
         """Sites keep nothing."""
         return {}
 
     def task(self, state: State, round: int) -> Task:
-        """The whole model is sent."""
-        return Task({"model": state["model"]})
+        """The whole model is sent, and the directions."""
+        return Task({name: state[name] for name in ("model", "centre", "basis") if name in state})
 
     def local(
         self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
@@ -178,11 +204,16 @@ class SignDS:
         params = layers.unflatten(self.spec.net, start)
         trained, _ = train(params, self._loss, data.x, data.y, plan, how, rng=rng)
         update = layers.flatten(self.spec.net, trained) - start
+        if self.directions:
+            update = self.directions.taught(update, task.arrays)
         return {"update": update}, {}
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
         """θ ← θ + γ·mean vote, each by what it is worth."""
-        return self.server.step(state, (self.worth * total["update"])[None])
+        votes = (self.worth * total["update"])[None]
+        if self.directions:
+            votes = self.directions.moved(votes, state)
+        return state | self.server.step(state, votes)
 
     def finish(self, state: State, *, rng: Streams) -> Classifier:
         """The average of the last models."""
@@ -202,6 +233,7 @@ def _refuse_idle(study: Study, own: SignDSOptions) -> None:
         "contrast": classifier and kind == "image",
         "view": viewed,
         "detail": viewed and own.view == "waves",
+        "directions": viewed and own.view == "strokes",
         "balance": classifier,
     }
     idle = [n for n, used in heard.items() if study.options.get(n) not in _OFF and not used]
@@ -229,9 +261,26 @@ def _spec(schema: Schema, own: SignDSOptions) -> ClassifierNet:
     )
 
 
+def _as_taught(own: SignDSOptions, plan: PrivacyPlan, weights: int) -> SignDSOptions:
+    """Few votes are cast in the main directions alone; without privacy there are none to cast."""
+    if plan.trust == "none":
+        return replace(own, directions=0.0, balance=0.0)
+    if own.directions is not None:
+        return own
+    return replace(own, directions=_MANY if plan.rounds * plan.cohort >= weights else _FEW)
+
+
+def _directions(schema: Schema, own: SignDSOptions) -> Directions | None:
+    """Those of the layer that sees strokes, as many as are asked for."""
+    spec = _spec(schema, own)
+    if not spec.strokes or not own.directions:
+        return None
+    return Directions(spec.net, max(1, round(own.directions * Strokes(schema.shape).outputs)))
+
+
 def _frequencies(shape: tuple[int, ...], detail: float) -> tuple[int, ...]:
     """The lowest ones of height and width, a few at least, and all of the colours."""
-    return tuple(max(round(detail * n), min(_FEW, n)) for n in shape[:2]) + shape[2:]
+    return tuple(max(round(detail * n), min(_LEAST, n)) for n in shape[:2]) + shape[2:]
 
 
 def _wae_options(own: SignDSOptions) -> dict[str, object]:
