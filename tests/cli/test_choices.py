@@ -61,6 +61,31 @@ def test_plan_warns_where_votes_are_fewer_than_coordinates(tmp_path: Path) -> No
     assert FEWER.format("1,826") in found and found.startswith("40 vote(s)")
 
 
+def test_plan_warns_of_sites_that_can_have_no_rows(tmp_path: Path) -> None:
+    (found,) = warned(study(tmp_path, sites=90))
+    assert found.startswith("90 sites for the 80 records of the schema: 10 or more have no rows")
+    assert warned(study(tmp_path, sites=80)) == []
+
+
+@pytest.mark.parametrize(
+    ("own", "net"),
+    [
+        ("", "logistic on waves, 34 weights"),
+        ('model = "nn"\nhidden = 3', "nn on waves, 59 weights"),
+        ('view = "pixels"', "logistic on pixels, 130 weights"),
+        ('view = "strokes"', "logistic on strokes, 514 weights, taught in 38 of 256 directions"),
+        ('view = "strokes"\ndirections = 0', "logistic on strokes, 514 weights"),
+        ('view = "strokes"\ndirections = 0.001', "514 weights, taught in 16 of 256 directions"),
+    ],
+)
+def test_plan_tells_which_net_is_trained(tmp_path: Path, own: str, net: str) -> None:
+    path = study(tmp_path, own=own)
+    if "view" in own:
+        path.write_text(path.read_text().replace('view = "waves"\n', ""))
+    assert json.loads(told("plan", path, "--json"))["net"].endswith(net)
+    assert net in told("plan", path)
+
+
 def test_all_votes_of_all_sites_count(tmp_path: Path) -> None:
     assert warned(study(tmp_path, sites=17, own="outputs = 2")) == []
     path = study(tmp_path, sites=17, more="[cohort]\nsize = 17")

@@ -165,6 +165,7 @@ def test_no_detail_is_refused_because_pixels_are_a_view(view: str) -> None:
         (IMAGE, {"detail": 0.3}, 'detail with model = "logistic", view = "strokes"'),
         (IMAGE, {"directions": 0.4, "view": "waves"}, 'directions with model = "logistic", view'),
         (TABLE, {"directions": 0.4}, "directions with"),
+        (IMAGE, {"model": "lenet", "directions": 0.4}, 'directions with model = "lenet"'),
         (TABLE, {"view": "waves"}, 'view with model = "logistic" and kind = "table"'),
         (IMAGE, {"model": "wae", "contrast": True, "balance": 0.5}, "contrast, balance with"),
         (IMAGE, {"hidden": 50}, 'hidden with model = "logistic"'),
@@ -180,6 +181,13 @@ def test_options_that_would_be_ignored_are_refused(
     off = {"contrast": False, "view": "pixels", "balance": 0.0, "directions": 0.0}
     off["model"] = own.get("model", "nn")
     build(study(schema, recipe={name: off[name] for name in own if name in off}))
+
+
+def test_directions_without_votes_are_refused() -> None:
+    free = {"trust": "none", "unit": "site"}
+    with pytest.raises(StudyError, match=r"directions with .*where votes are cast"):
+        build(study(IMAGE, privacy=free, recipe={"directions": 0.4}))
+    assert not build(study(IMAGE, privacy=free, recipe={"directions": 0.0})).directions
 
 
 def test_an_ignored_option_is_told_what_it_needs_and_no_other() -> None:

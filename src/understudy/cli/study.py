@@ -26,6 +26,8 @@ from understudy.cli.console import (
     reading,
     spinner,
 )
+from understudy.cli.warnings import warnings
+from understudy.data.schema import Schema
 from understudy.errors import StudyError
 from understudy.federation.recipe import Recipe
 from understudy.privacy.claim import Claim, claims, projection, round_up, spent_so_far
@@ -33,13 +35,13 @@ from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection
 from understudy.recipes import build
+from understudy.recipes.signds import SignDS
 from understudy.release.bundle import Release
 from understudy.run import run as run_study
 from understudy.study import Study
 
 __all__ = ["plan", "run", "train"]
 
-_TELLING = 0.1  # a choice that tells less than this share is as good as a lot
 SOLVING = "working out what it costs"
 STUDY = typer.Argument(..., help="The study file (study.toml).")
 
@@ -102,7 +104,8 @@ def _as_json(
         "epsilon_per_update": recipe.plan.update_epsilon,
         "updates_per_site": sum(phase.participations for phase in recipe.plan.phases),
         "claims": [claim.to_dict() for claim in said],
-        "warnings": _warnings(recipe.plan),
+        "warnings": warnings(recipe.plan, recipe.schema),
+        **_net(recipe),
         "projections": projected,
     }
 
@@ -117,6 +120,7 @@ def _show(
         "protects": f"one {found.unit} among {found.units}, {found.trust} trust",
         "sites and rounds": f"{found.sites} sites, {_rounds(found)}",
         "cohort": _cohort(found),
+        **_net(recipe),
         "mechanism" if found.update_epsilon else "bound and noise": "; then ".join(
             ", ".join(_mechanism(part) for part in phase.parts) for phase in found.phases
         ),
@@ -127,7 +131,7 @@ def _show(
         table.add_row(f"[bold]{name}", value)
     console.print(table)
     console.print(claims_panel(said))
-    _warn(found, console)
+    _warn(found, recipe.schema, console)
     if recipe.info.corrections:
         console.print(f"[dim]{recipe.info.corrections}[/]")
     if projected:
@@ -185,45 +189,14 @@ def _sends(recipe: Recipe) -> str:
     )
 
 
-def _warn(plan: PrivacyPlan, console: Console) -> None:
-    for warning in _warnings(plan):
+def _net(recipe: Recipe) -> dict[str, str]:
+    """What is trained, where a classifier is."""
+    return {"net": recipe.about} if isinstance(recipe, SignDS) else {}
+
+
+def _warn(plan: PrivacyPlan, schema: Schema, console: Console) -> None:
+    for warning in warnings(plan, schema):
         console.print(f"[yellow]![/] {escape(warning)}", highlight=False)
-
-
-def _warnings(plan: PrivacyPlan) -> list[str]:
-    """Why little will be learnt from the choices of a plan, if so."""
-    rules = [part.rule for part in plan.parts if isinstance(part.rule, Selection)]
-    found = (said(rule, plan) for rule in rules for said in (_of_chance, _of_votes))
-    return [warning for warning in found if warning]
-
-
-def _of_chance(rule: Selection, plan: PrivacyPlan) -> str:
-    """A site's choice is little more than a lot: too small an ε per update."""
-    chance = rule.top / rule.pool
-    if (rule.law.share - chance) / (1 - chance) >= _TELLING:
-        return ""
-    once = "A site already answers once: only a larger ε would tell more."
-    often = (
-        "Few updates of a large ε beat many of a small one: with "
-        f"{plan.sites} sites, leave study.rounds and [cohort] out and each answers once."
-    )
-    return (
-        f"At ε = {round_up(rule.epsilon)} per update a site's choice is close to chance "
-        f"({rule.law.share:.3g} of it from the top set, {chance:.3g} by lot), so little will be "
-        f"learnt. {often if plan.participations > 1 else once}"
-    )
-
-
-def _of_votes(rule: Selection, plan: PrivacyPlan) -> str:
-    """A model too large for its sites: not every coordinate can be voted for."""
-    called = plan.size or round((plan.rate or 1) * plan.sites)
-    votes = rule.output * min(plan.rounds * called, plan.participations * plan.sites)
-    if votes >= rule.size:
-        return ""
-    return (
-        f"{votes:,} vote(s) in all are fewer than the {rule.size:,} coordinates they are about: "
-        "many of these will stay as they began. More sites help, or more outputs of each."
-    )
 
 
 def _lifetime(plan: PrivacyPlan) -> dict[str, str]:
@@ -351,7 +324,7 @@ def _price_so_far(recipe: Recipe) -> Callable[[int], str]:
 def _say_done(release: Release, out: Path) -> None:
     console = Console()
     console.print(claims_panel(release.claims))
-    _warn(release.plan, console)
+    _warn(release.plan, release.schema, console)
     place = shlex.quote(str(out))
     console.print(f"[green]✓[/] release in [bold]{out}[/]", soft_wrap=True)
     console.print(f"  understudy verify {place}", soft_wrap=True)

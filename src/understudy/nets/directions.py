@@ -42,6 +42,11 @@ class Directions:
         return next(i for i, layer in enumerate(self.net) if isinstance(layer, Dense))
 
     @property
+    def inputs(self) -> int:
+        """Of the layer: as many directions there are."""
+        return layers.shapes(self.net)[f"{self.first}.weight"][0]
+
+    @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The parameters as they are taught: the layer's weights are ``[kept, outputs]``."""
         plain = layers.shapes(self.net)

@@ -55,6 +55,7 @@ _NETS: dict[str, Literal["linear", "mlp", "lenet"]] = {
 }
 _COHORT = 20  # fewer votes at a time are rough steps: one moves a weight by γ over their number
 _MANY, _FEW = 0.4, 0.15  # of the directions: what many votes can tell of, and few
+_FEWEST = 16  # directions: with fewer, classes can hardly be told apart
 _LEAST = 4  # frequencies of a side: with fewer, tiny images lose what tells them apart
 _MOST = 4.0  # of `balance`: a power that no float overflows at
 _OFF = (None, False, 0, "pixels")  # an option that says so asks for nothing
@@ -64,7 +65,7 @@ _NEEDS = {
     "contrast": "a classifier of images",
     "view": "logistic or nn on images",
     "detail": 'view = "waves" of logistic or nn on images',
-    "directions": 'view = "strokes" of logistic or nn on images',
+    "directions": 'view = "strokes" of logistic or nn on images, where votes are cast',
     "balance": "a classifier",
 }
 
@@ -86,8 +87,9 @@ class SignDSOptions(SelectionOptions):
     detail: float = setting(0.5, "with waves: share of the frequencies of each side of an image")
     directions: float | None = setting(
         None,
-        "with strokes: share of the public directions to teach in; 0: weight by weight; by default "
-        f"{_MANY:g} if all updates together outnumber the weights, else {_FEW:g}",
+        f"with strokes: share of public directions to teach in (at least {_FEWEST} of them); 0: "
+        f"weight by weight; by default {_MANY:g} if all updates together outnumber the weights, "
+        f"else {_FEW:g}",
     )
     balance: float = setting(
         0.5, "power of a layer's share of the largest one by which its votes count; 0: all alike"
@@ -102,8 +104,8 @@ class SignDSOptions(SelectionOptions):
             how = 'leave it out (pixels are view = "pixels")' if not self.detail else "correct it"
             raise StudyError("recipe.detail above 0 and at most 1", f"{self.detail:g}", how)
         if not 0 <= (self.directions or 0.0) <= 1:
-            found = f"{self.directions:g}"
-            raise StudyError("recipe.directions from 0 to 1", found, "correct it")
+            how = f"give a share such as {_FEW:g}, or leave it out"
+            raise StudyError("recipe.directions from 0 to 1", f"{self.directions:g}", how)
         for name in ("hidden", "latent"):
             if getattr(self, name) < 1:
                 found = f"{getattr(self, name)}"
@@ -164,6 +166,16 @@ class SignDS:
     def directions(self) -> Directions | None:
         """In which votes are cast, if not weight by weight."""
         return _directions(self.schema, self.options)
+
+    @property
+    def about(self) -> str:
+        """What is trained, in words for `plan`."""
+        plain = "pixels" if self.schema.kind == "image" else "encoded values"
+        seen = self.options.view if self.spec.strokes or self.spec.cosines else plain
+        net = f"{self.options.model} on {seen}, {layers.size(self.spec.net):,} weights"
+        if not self.directions:
+            return net
+        return f"{net}, taught in {self.directions.kept} of {self.directions.inputs} directions"
 
     @cached_property
     def worth(self) -> Tensor:
@@ -233,7 +245,7 @@ def _refuse_idle(study: Study, own: SignDSOptions) -> None:
         "contrast": classifier and kind == "image",
         "view": viewed,
         "detail": viewed and own.view == "waves",
-        "directions": viewed and own.view == "strokes",
+        "directions": viewed and own.view == "strokes" and study.privacy.trust != "none",
         "balance": classifier,
     }
     idle = [n for n, used in heard.items() if study.options.get(n) not in _OFF and not used]
@@ -275,7 +287,8 @@ def _directions(schema: Schema, own: SignDSOptions) -> Directions | None:
     spec = _spec(schema, own)
     if not spec.strokes or not own.directions:
         return None
-    return Directions(spec.net, max(1, round(own.directions * Strokes(schema.shape).outputs)))
+    seen = Strokes(schema.shape).outputs
+    return Directions(spec.net, max(round(own.directions * seen), min(_FEWEST, seen)))
 
 
 def _frequencies(shape: tuple[int, ...], detail: float) -> tuple[int, ...]:
