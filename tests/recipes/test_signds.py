@@ -13,11 +13,12 @@ from understudy.data.encode import encode
 from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
 from understudy.data.table import Records, from_frame
-from understudy.errors import PrivacyError, StudyError
+from understudy.errors import PrivacyError, StudyError, WireError
 from understudy.federation.recipe import Task
 from understudy.federation.slots import Private, seal
 from understudy.nets import layers
 from understudy.nets.stacked import ClassifierNet
+from understudy.privacy.claim import claims, headline
 from understudy.privacy.select import Selection
 from understudy.recipes import build
 from understudy.recipes.dp_fed_wae import DpFedWAE
@@ -103,7 +104,8 @@ def test_directions_are_drawn_sent_and_kept_and_the_release_is_a_plain_net() -> 
     votes = torch.zeros(recipe.plan.parts[0].shape)
     votes[0] = 1.0
     moved = recipe.step(state, {"update": votes}, rng=Streams.from_seed(0))
-    assert torch.equal(moved["basis"], state["basis"]), "the next round needs them too"
+    for name in ("basis", "centre"):
+        assert torch.equal(moved[name], state[name]), "the next round needs them too"
     weight = layers.unflatten(recipe.spec.net, moved["model"] - state["model"])
     change = next(iter(weight.values()))[0]
     assert torch.allclose(change[:, 0], 8.0 * state["basis"][:, 0], rtol=1e-3, atol=1e-5)
@@ -323,16 +325,63 @@ def test_no_model_makes_a_site_fail_for_having_images(model: str, view: str, sen
     images = np.random.default_rng(0).integers(0, 256, (6, 16, 17), np.uint8)
     images[:3] = np.array([0, 255, 77])[:, None, None]  # even ones
     data = encode(schema, Records(images=images, labels=np.array(list("ababab"))))
+    arrays = recipe.task(recipe.init(rng=Streams.from_seed(0)), 0).arrays
     for rows in (0, 1, 3, 6):
         rng = Streams.from_seed(0)
         source = NoiseSource.seeded(rng)
         private = Private(recipe.plan, 0, source)
-        arrays = recipe.task(recipe.init(rng=rng), 0).arrays
-        task = Task({name: MODELS[sent](array) for name, array in arrays.items()})
         shards = Shards.pack(data, [np.arange(rows)])
-        update, _ = recipe.local(task, {}, shards, private, rng=rng)
-        message = seal(recipe.plan, update, private, source).parts["update"]
-        assert message.shape == (1, 2) and message.dtype == torch.int32
+        for hostile in ([*arrays], *([name] for name in arrays)):
+            task = Task(arrays | {name: MODELS[sent](arrays[name]) for name in hostile})
+            update, _ = recipe.local(task, {}, shards, private, rng=rng)
+            message = seal(recipe.plan, update, private, source).parts["update"]
+            assert message.shape == (1, 2) and message.dtype == torch.int32
+
+
+ODD = {
+    "missing": lambda arrays, name: {n: a for n, a in arrays.items() if n != name},
+    "double": lambda arrays, name: arrays | {name: arrays[name].double()},
+    "complex": lambda arrays, name: arrays | {name: arrays[name].to(torch.complex64)},
+    "short": lambda arrays, name: arrays | {name: arrays[name][:1]},
+    "deep": lambda arrays, name: arrays | {name: arrays[name].unsqueeze(-1)},
+}
+
+
+@pytest.mark.parametrize("name", ["centre", "basis"])
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_directions_are_refused_by_every_site_alike(odd: str, name: str) -> None:
+    recipe, rng = build(study(IMAGE)), Streams.from_seed(0)
+    images = np.zeros((6, 28, 28), np.uint8)
+    data = encode(IMAGE, Records(images=images, labels=np.array(list("012345"))))
+    arrays = recipe.task(recipe.init(rng=rng), 0).arrays
+    private, said = Private(recipe.plan, 0, NoiseSource.seeded(rng)), set()
+    for rows in (0, 1, 6):
+        with pytest.raises(WireError, match=f"{name} of directions") as caught:
+            shards = Shards.pack(data, [np.arange(rows)])
+            recipe.local(Task(ODD[odd](arrays, name)), {}, shards, private, rng=rng)
+        said.add(str(caught.value))
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("directions", [None, 0.0, 0.4])
+@pytest.mark.parametrize(
+    ("price", "rounds", "each", "life"),
+    [({"epsilon_per_update": 2.0}, 12, 2.0, 8.0), ({"epsilon": 7.3}, 37, 7.3 / 13, 7.3)],
+)
+def test_directions_cost_what_the_study_says(
+    directions: float | None, price: dict[str, float], rounds: int, each: float, life: float
+) -> None:
+    own = {} if directions is None else {"directions": directions}
+    plan = build(study(IMAGE, study={"rounds": rounds}, privacy=price, recipe=own)).plan
+    assert plan.update_epsilon == pytest.approx(each, rel=1e-12)
+    assert headline(claims(plan, "os")) == pytest.approx(life, rel=1e-9)
+
+
+def test_updates_that_no_site_may_make_do_not_count_for_directions() -> None:
+    often = {"study": {"rounds": 200}, "privacy": {"epsilon": 8.0}, "sites": 200}
+    assert build(study(IMAGE, **often, cohort={"rate": 0.5})).options.directions == 0.4
+    few = build(study(IMAGE, **often, cohort={"rate": 0.5, "joins": 2}))
+    assert few.options.directions == 0.15
 
 
 def test_images_too_long_for_waves_are_refused_before_any_site_has_them() -> None:

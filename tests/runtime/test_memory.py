@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from contracts.toys import ToyMean, ToySum, engine, study
+from understudy.federation.recipe import Task
 from understudy.runtime.memory import InProcess
 
 
@@ -40,6 +41,14 @@ def test_over_the_wire_each_site_speaks_for_itself(tmp_path: Path) -> None:
     task = recipe.task({}, 0)
     replies = list(found.exchange(task, 0, np.arange(4)))
     assert [len(reply) for reply in replies] == [1, 1, 1, 1]
+
+
+def test_what_all_sites_share_does_not_make_stacks_smaller(tmp_path: Path) -> None:
+    found = runtime(tmp_path)
+    own = {"row": torch.zeros(10**5), "stacked": torch.zeros(1, 10**5)}
+    more = own | {"shared": torch.zeros(10, 10**4)}
+    sizes = [found._chunk(Task(arrays), 0) for arrays in (own, more)]
+    assert sizes[0] == sizes[1] < found._chunk(Task({}), 0)
 
 
 def test_an_empty_cohort_sends_nothing(tmp_path: Path) -> None:

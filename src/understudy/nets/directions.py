@@ -13,11 +13,13 @@ release, is as without directions.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from understudy.errors import WireError
 from understudy.nets import layers
 from understudy.nets.layers import Dense, Net, Params
 from understudy.nets.pictures import made_up
@@ -72,7 +74,19 @@ class Directions:
         loud = (variance.clamp(min=0) + _FAINT * variance.mean()).rsqrt()
         return {"centre": centre, "basis": (basis * loud).flip(1)[:, : self.kept].float()}
 
-    def taught(self, change: Tensor, drawn: Params) -> Tensor:
+    def check(self, drawn: Mapping[str, Tensor]) -> None:
+        """Refuse other arrays than `draw` makes: they come from a server."""
+        wanted = {"centre": (self.inputs,), "basis": (self.inputs, self.kept)}
+        for name, shape in wanted.items():
+            found = drawn.get(name)
+            if found is None or (found.shape, found.dtype) != (shape, torch.float32):
+                told = "none" if found is None else f"{found.dtype} of shape {list(found.shape)}"
+                raise WireError(
+                    f"{name} of directions, 32-bit numbers of shape {list(shape)}", told,
+                    "ask whoever runs the server; nothing was spent",
+                )  # fmt: skip
+
+    def taught(self, change: Tensor, drawn: Mapping[str, Tensor]) -> Tensor:
         """Changes ``[C, P]`` of the net, as gradients, in these coordinates ``[C, P′]``."""
         params = layers.unflatten(self.net, change)
         weight, bias = (params[f"{self.first}.{name}"] for name in ("weight", "bias"))
@@ -80,7 +94,7 @@ class Directions:
         params[f"{self.first}.weight"] = drawn["basis"].T @ (weight - off)
         return layers.flatten(self.net, params)
 
-    def moved(self, step: Tensor, drawn: Params) -> Tensor:
+    def moved(self, step: Tensor, drawn: Mapping[str, Tensor]) -> Tensor:
         """A step ``[C, P′]`` in these coordinates as one of the net's parameters ``[C, P]``."""
         params = layers.separated(step, self.shapes)
         weight = drawn["basis"] @ params[f"{self.first}.weight"]

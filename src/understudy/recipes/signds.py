@@ -210,6 +210,8 @@ class SignDS:
         self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
     ) -> tuple[dict[str, Tensor], State]:
         """Train on the site's rows; the engine chooses what is sent of the change."""
+        if self.directions:
+            self.directions.check(task.arrays)
         start = task.arrays["model"].expand(len(data), -1)
         training = selection.one_step(self.training, self.plan)
         plan, how = selection.local_batches(data, training, rng=rng), selection.optimiser(training)
@@ -279,7 +281,8 @@ def _as_taught(own: SignDSOptions, plan: PrivacyPlan, weights: int) -> SignDSOpt
         return replace(own, directions=0.0, balance=0.0)
     if own.directions is not None:
         return own
-    return replace(own, directions=_MANY if plan.rounds * plan.cohort >= weights else _FEW)
+    updates = min(plan.rounds * plan.cohort, plan.participations * plan.sites)
+    return replace(own, directions=_MANY if updates >= weights else _FEW)
 
 
 def _directions(schema: Schema, own: SignDSOptions) -> Directions | None:

@@ -52,8 +52,9 @@ class InProcess:
             yield from self._through_wire(sealed, envelope) if self.wire else (sealed,)
 
     def _chunk(self, task: Task, round: int) -> int:
-        """As many sites as keep the working set within bounds."""
-        floats = sum(value.numel() for value in task.arrays.values())
+        """As many sites as keep the working set within bounds; what all share is held once."""
+        stacked = (v for v in task.arrays.values() if v.ndim < 2 or len(v) == 1)
+        floats = sum(value.numel() for value in stacked)
         parts = self.sites.recipe.plan.at(round).parts
         floats += sum(int(np.prod(part.shape)) for part in parts)
         return int(min(max(_CHUNK_BYTES // (4 * _WORKING_COPIES * max(floats, 1)), 1), 1024))
