@@ -73,9 +73,9 @@ def test_plan_warns_of_sites_that_can_have_no_rows(tmp_path: Path) -> None:
         ("", "logistic on waves, 34 weights"),
         ('model = "nn"\nhidden = 3', "nn on waves, 59 weights"),
         ('view = "pixels"', "logistic on pixels, 130 weights"),
-        ('view = "strokes"', "logistic on strokes, 514 weights, taught in 38 of 256 directions"),
+        ('view = "strokes"', "logistic on strokes, 514 weights, taught in 40 of 256 directions"),
         ('view = "strokes"\ndirections = 0', "logistic on strokes, 514 weights"),
-        ('view = "strokes"\ndirections = 0.001', "514 weights, taught in 16 of 256 directions"),
+        ('view = "strokes"\ndirections = 0.001', "514 weights, taught in 40 of 256 directions"),
     ],
 )
 def test_plan_tells_which_net_is_trained(tmp_path: Path, own: str, net: str) -> None:

@@ -81,11 +81,11 @@ def test_dense_nets_see_strokes_half_of_the_frequencies_or_pixels(
     assert isinstance(recipe, SignDS) and recipe.spec.contrast
     size = (inputs + 1) * (hidden or 10) + (hidden and (hidden + 1) * 10)
     assert layers.size(recipe.spec.net) == size
-    taught = round(0.15 * inputs) if recipe.spec.strokes else inputs
+    taught = round(0.1 * inputs) if recipe.spec.strokes else inputs
     assert recipe.plan.parts[0].shape == (size + (taught - inputs) * (hidden or 10),)
 
 
-@pytest.mark.parametrize(("rounds", "share"), [(392, 0.15), (393, 0.4)])
+@pytest.mark.parametrize(("rounds", "share"), [(392, 0.1), (393, 0.4)])
 def test_votes_that_outnumber_the_weights_are_cast_in_more_directions(
     rounds: int, share: float
 ) -> None:
@@ -381,7 +381,7 @@ def test_updates_that_no_site_may_make_do_not_count_for_directions() -> None:
     often = {"study": {"rounds": 200}, "privacy": {"epsilon": 8.0}, "sites": 200}
     assert build(study(IMAGE, **often, cohort={"rate": 0.5})).options.directions == 0.4
     few = build(study(IMAGE, **often, cohort={"rate": 0.5, "joins": 2}))
-    assert few.options.directions == 0.15
+    assert few.options.directions == 0.1
 
 
 def test_images_too_long_for_waves_are_refused_before_any_site_has_them() -> None:
@@ -467,8 +467,8 @@ def spots(n: int, seed: int) -> Records:
     at = np.array([[1, 1], [1, 6], [6, 3]])[y]
     grid = np.stack(np.meshgrid(np.arange(8), np.arange(8), indexing="ij"), -1)
     spot = np.exp(-((grid - at[:, None, None]) ** 2).sum(-1) / 8)
-    light = rng.uniform(0, 0.4, (n, 1, 1)) + 0.15 * rng.normal(size=(n, 8, 8))
-    grey = np.clip(0.15 * spot + light + 0.2, 0, 1)
+    light = rng.uniform(0, 0.4, (n, 1, 1)) + 0.1 * rng.normal(size=(n, 8, 8))
+    grey = np.clip(0.1 * spot + light + 0.2, 0, 1)
     return Records(images=np.rint(grey * 255).astype(np.uint8), labels=np.array(list("abc"))[y])
 
 

@@ -54,8 +54,8 @@ _NETS: dict[str, Literal["linear", "mlp", "lenet"]] = {
     "lenet": "lenet",
 }
 _COHORT = 20  # fewer votes at a time are rough steps: one moves a weight by γ over their number
-_MANY, _FEW = 0.4, 0.15  # of the directions: what many votes can tell of, and few
-_FEWEST = 16  # directions: with fewer, classes can hardly be told apart
+_MANY, _FEW = 0.4, 0.1  # of the directions: what many votes can tell of, and few
+_FEWEST = 40  # directions: fewer leave out too much, however few the votes
 _LEAST = 4  # frequencies of a side: with fewer, tiny images lose what tells them apart
 _MOST = 4.0  # of `balance`: a power that no float overflows at
 _OFF = (None, False, 0, "pixels")  # an option that says so asks for nothing
