@@ -25,14 +25,14 @@ _OUTLINED, _MIRRORED = 0.3, 0.5  # shares of the pictures
 def made_up(count: int, shape: tuple[int, ...], *, rng: torch.Generator) -> Tensor:
     """``[count, ∏shape]``, from 0 to 1, for images of (H, W) or (H, W, colours)."""
     height, width, colours = (*shape, 1)[:3]
-    share = torch.rand(5, count, 1, 1, generator=rng)
+    mirror, middle, level, depth, drawn = torch.rand(5, count, 1, 1, generator=rng)
     blobs = _fields(count, (height, width), _BLOBS, rng)
-    blobs = torch.where(share[0] < _MIRRORED, (blobs + blobs.flip(2)) / math.sqrt(2), blobs)
-    blobs = blobs + share[1] * (1.6 - 3.2 * _from_middle(height, width))
-    inside = torch.sigmoid(_SHARP * (blobs - 0.6 * share[2]))
-    shade = 0.6 + 0.25 * share[3] * _fields(count, (height, width), _SHADES, rng)
+    blobs = torch.where(mirror < _MIRRORED, (blobs + blobs.flip(2)) / math.sqrt(2), blobs)
+    blobs = blobs + middle * (1.6 - 3.2 * _from_middle(height, width))
+    inside = torch.sigmoid(_SHARP * (blobs - 0.6 * level))
+    shade = 0.6 + 0.25 * depth * _fields(count, (height, width), _SHADES, rng)
     outline = 4 * inside * (1 - inside)
-    grey = torch.where(share[4] < _OUTLINED, outline, inside * shade).clamp(0, 1)
+    grey = torch.where(drawn < _OUTLINED, outline, inside * shade).clamp(0, 1)
     tint = torch.rand(count, 1, 1, colours, generator=rng) if colours > 1 else 1.0
     return (grey.unsqueeze(-1) * tint).flatten(1)
 
@@ -42,8 +42,7 @@ def _fields(
 ) -> Tensor:
     """Smooth random fields ``[count, H, W]`` of spread 1, without frequencies above a drawn one."""
     high, wide = (cosine_matrix(n, min(n, _WAVES)) for n in sides)
-    at = torch.arange(len(high))[:, None].square() + torch.arange(len(wide)).square()
-    away = at.sqrt()
+    away = (torch.arange(len(high))[:, None].square() + torch.arange(len(wide)).square()).sqrt()
     low, top = highest
     cut = low + (top - low) * torch.rand(count, 1, 1, generator=rng)
     loud = (away <= cut) * (away > 0) / (1 + away)
