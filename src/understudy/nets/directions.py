@@ -91,7 +91,8 @@ class Directions:
         params = layers.unflatten(self.net, change)
         weight, bias = (params[f"{self.first}.{name}"] for name in ("weight", "bias"))
         off = drawn["centre"][:, None] * bias.unsqueeze(1)
-        params[f"{self.first}.weight"] = drawn["basis"].T @ (weight - off)
+        seen = (weight - off).mT @ drawn["basis"]  # one product for all clients
+        params[f"{self.first}.weight"] = seen.mT
         return layers.flatten(self.net, params)
 
     def moved(self, step: Tensor, drawn: Mapping[str, Tensor]) -> Tensor:
