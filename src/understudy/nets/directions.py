@@ -76,15 +76,13 @@ class Directions:
 
     def check(self, drawn: Mapping[str, Tensor]) -> None:
         """Refuse other arrays than `draw` makes: they come from a server."""
-        wanted = {"centre": (self.inputs,), "basis": (self.inputs, self.kept)}
+        wanted = {"centre": [self.inputs], "basis": [self.inputs, self.kept]}
         for name, shape in wanted.items():
             found = drawn.get(name)
-            if found is None or (found.shape, found.dtype) != (shape, torch.float32):
-                told = "none" if found is None else f"{found.dtype} of shape {list(found.shape)}"
-                raise WireError(
-                    f"{name} of directions, 32-bit numbers of shape {list(shape)}", told,
-                    "ask whoever runs the server; nothing was spent",
-                )  # fmt: skip
+            if found is None or [*found.shape] != shape or found.dtype != torch.float32:
+                told = "none" if found is None else f"{found.dtype} of shape {[*found.shape]}"
+                expected = f"{name} of directions, 32-bit numbers of shape {shape}"
+                raise WireError(expected, told, "ask whoever runs the server; nothing was sent")
 
     def taught(self, change: Tensor, drawn: Mapping[str, Tensor]) -> Tensor:
         """Changes ``[C, P]`` of the net, as gradients, in these coordinates ``[C, P′]``."""

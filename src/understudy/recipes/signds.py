@@ -180,8 +180,8 @@ class SignDS:
     @cached_property
     def worth(self) -> Tensor:
         """``[P]``: what a vote for each number counts."""
-        taught, power = self.directions, self.options.balance
-        shapes = taught.shapes if taught else layers.shapes(self.spec.net)
+        power = self.options.balance
+        shapes = self.directions.shapes if self.directions else layers.shapes(self.spec.net)
         sizes = [math.prod(shape) for shape in shapes.values()]
         return torch.cat([torch.full((size,), (size / max(sizes)) ** power) for size in sizes])
 
