@@ -60,10 +60,14 @@ VIEWS = {
     "strokes": {"view": "strokes", "directions": 0.0},
     "directions": {"view": "strokes", "directions": 0.4},
 }
+PIXELS = {"waves": {"directions": 0.0}, "directions": {"directions": 1.0}}  # LeNet's views
 PLAIN_VIEWS = tuple(f"{PLAIN} {view}" for view in ("waves", "strokes"))  # directions are for votes
 STEP = {"optimiser": "sgd", "epochs": 1, "rate": 1.0}  # one step: the update is the gradient
 ADAM = {"optimiser": "adam", "epochs": 10, "rate": 1e-3}  # as the thesis
-PUBLISHED = {"view": "pixels", "contrast": False, "balance": 0.0, "decay": "none", "average": 0.5}
+PUBLISHED = {
+    "view": "pixels", "contrast": False, "directions": 0.0, "balance": 0.0,
+    "decay": "none", "average": 0.5,
+}  # fmt: skip
 HELD_OUT = 0.15
 
 Perturb = Callable[..., np.ndarray]
@@ -198,16 +202,20 @@ CASES = (
     ),
     Case(
         "fashion_mnist", "lenet",
-        core={8.0: ("SignDS waves h=1", "SignDS waves h=5", "SignDS h=5", "SignDS h=1")},
+        core={
+            8.0: (*DIRECTIONS, "SignDS waves h=1", "SignDS waves h=5", "SignDS h=5", "SignDS h=1")
+        },
         full={1.0: ALL, 4.0: ALL, 8.0: ("SignDS h=3", *RIVALS)},
         rates={
+            "SignDS directions h=1": 15.0, "SignDS directions h=3": 10.0,
+            "SignDS directions h=5": 10.0,
             "SignDS waves h=1": 45.0, "SignDS waves h=5": 22.0,
             "SignDS h=1": 12.0, "SignDS h=3": 8.0, "SignDS h=5": 6.0,  # guessed, not tuned
             "DM": 0.0003, "PM": 0.0005, "HM": 0.0005, "FedSel .1": 15.0, "FedSel .5": 15.0,
         },
         plain={"optimiser": "sgd", "epochs": 1, "rate": 0.2},
         clip=0.01,
-        own={"SignDS waves h=1": {"top": 0.02}},
+        own={"SignDS waves h=1": {"top": 0.02}, "SignDS directions h=1": {"top": 0.02}},
         seeds=2,
     ),
 )  # fmt: skip
@@ -291,8 +299,8 @@ class Cell:
         own = {"model": self.case.model, "outputs": outputs, "global_rate": self.rate}
         if not self.view:
             return own | PUBLISHED
-        view = {} if self.case.model == "lenet" else VIEWS[self.view]  # it sees pixels
-        own, found = own | view | {"balance": 0.33}, self.case.own
+        views = PIXELS if self.case.model == "lenet" else VIEWS
+        own, found = own | views[self.view] | {"balance": 0.33}, self.case.own
         return own | found.get(f"{self.method} at {self.epsilon:g}", found.get(self.method, {}))
 
     @property

@@ -100,7 +100,8 @@ LOOKS = {
     "strokes": {"model": "logistic"},
     "strokes before a hidden layer": {"model": "nn", "hidden": 4},
     "strokes in directions": {"model": "nn", "hidden": 4, "directions": 0.4},
-    "contrast before convolutions": {"model": "lenet"},
+    "contrast before convolutions": {"model": "lenet", "directions": 0.0},
+    "found kernels in directions": {"model": "lenet", "directions": 0.4},
 }
 
 

@@ -567,6 +567,7 @@ CASES = [
     case(shared_contrast, seen_apart("waves")),
     case(shared_strokes, seen_apart("strokes")),
     case(shared_directions, seen_apart("strokes in directions")),
+    case(shared_directions, seen_apart("found kernels in directions"), "shared_directions_lenet"),
     case(shared_head, stacked("dp_fed_wae", "site", "local")),
     case(no_charge, released("signds", "site", "local"), "no_charge_choice"),
     case(charge_afterwards, ordered("fedstdg", "site", "local"), "charge_afterwards_choice"),

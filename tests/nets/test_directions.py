@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.nets import layers
+from understudy.nets import kernels, layers
 from understudy.nets.directions import Directions
 from understudy.nets.layers import Params
 from understudy.nets.pictures import made_up
@@ -18,15 +18,17 @@ from understudy.nets.stacked import ClassifierNet, cross_entropy_loss, init
 SHAPE = (9, 8)
 SPEC = ClassifierNet(72, 3, "mlp", widths=(4,), shape=SHAPE, contrast=True, strokes=True)
 INPUTS = 16 * 5 * 4
+LENET = ClassifierNet(18 * 17, 3, "lenet", shape=(18, 17), contrast=True)
 
 
 def generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def drawn(kept: int) -> tuple[Directions, Params]:
-    directions = Directions(SPEC.net, kept)
-    return directions, directions.draw(SHAPE, rng=generator(1))
+def drawn(kept: int, spec: ClassifierNet = SPEC) -> tuple[Directions, Params]:
+    directions = Directions(spec.net, kept)
+    found = kernels.found(spec.net, spec.shape, rng=generator(0))
+    return directions, directions.draw(spec.shape, found, rng=generator(1))
 
 
 @settings(max_examples=20, deadline=None)
@@ -68,9 +70,8 @@ def test_directions_have_the_shapes_that_the_plan_is_made_for() -> None:
 def test_what_is_seen_has_about_one_strength_in_every_direction() -> None:
     """In loud directions: faint ones are raised less, and none beyond the others."""
     directions, arrays = drawn(INPUTS)
-    rows = layers.apply(
-        SPEC.net[: directions.first], {}, made_up(4000, SHAPE, rng=generator(7))[None]
-    )
+    pictures = made_up(4000, SHAPE, rng=generator(7))[None]
+    rows = layers.apply(SPEC.net[: directions.first], {}, pictures)
     seen = (rows[0] - arrays["centre"]) @ arrays["basis"]
     spread = seen.std(0)
     assert seen.mean(0).abs().max() < 0.15
@@ -79,22 +80,29 @@ def test_what_is_seen_has_about_one_strength_in_every_direction() -> None:
     assert correlation.abs().max() < 0.2
 
 
-@pytest.mark.parametrize("kept", [1, 30, INPUTS])
-def test_a_gradient_in_directions_is_that_of_the_loss_along_them(kept: int) -> None:
+@pytest.mark.parametrize(
+    ("spec", "kept"), [(SPEC, 1), (SPEC, 30), (SPEC, INPUTS), (LENET, 5), (LENET, 16)]
+)
+def test_a_gradient_in_directions_is_that_of_the_loss_along_them(
+    spec: ClassifierNet, kept: int
+) -> None:
     """By autograd through the step itself: what sites say is about what the server does."""
-    directions, arrays = drawn(kept)
-    start = layers.flatten(SPEC.net, layers.stack(init(SPEC, rng=generator(3)), 1)).double()
+    directions, arrays = drawn(kept, spec)
+    found = kernels.found(spec.net, spec.shape, rng=generator(0))
+    params = layers.stack(init(spec, rng=generator(3)), 1) | found
+    start = layers.flatten(spec.net, params).double()
     arrays = {name: value.double() for name, value in arrays.items()}
-    x = made_up(6, SHAPE, rng=generator(4))[None].double()
+    x = made_up(6, spec.shape, rng=generator(4))[None]
+    seen = layers.apply(spec.net[: directions.first], found, x).double()
     y, weight = torch.arange(6)[None] % 3, torch.full((1, 6), 1 / 6).double()
 
     def loss(flat: torch.Tensor) -> torch.Tensor:
-        params = layers.unflatten(SPEC.net, flat)
-        seen = layers.apply(SPEC.net[: directions.first], {}, x.float()).double()
-        rest = SPEC.net[directions.first :]
+        params = layers.unflatten(spec.net, flat)
+        rest = spec.net[directions.first :]
         shifted = {
             f"{int(name.split('.')[0]) - directions.first}.{name.split('.')[1]}": value
             for name, value in params.items()
+            if name.startswith(directions.only)
         }
         scores = layers.apply(rest, shifted, seen)
         chosen = torch.log_softmax(scores, -1).gather(-1, y[..., None])[..., 0]
@@ -106,6 +114,23 @@ def test_a_gradient_in_directions_is_that_of_the_loss_along_them(kept: int) -> N
     (gradient,) = torch.autograd.grad(loss(flat), flat)
     assert torch.allclose(directions.taught(gradient, arrays), wanted, atol=1e-9)
     assert float(wanted.abs().max()) > 1e-4
+
+
+def test_kernels_are_not_taught() -> None:
+    directions, arrays = drawn(10, LENET)
+    flat = 16 * 1 * 1
+    assert directions.inputs == flat
+    assert directions.size == (10 + 1) * 120 + 121 * 84 + 85 * 3
+    change = torch.randn(2, layers.size(LENET.net), generator=generator(2))
+    told = directions.taught(change, arrays)
+    kernel = layers.size(LENET.net[: directions.first])
+    louder = torch.cat((change[:, :kernel] * 5, change[:, kernel:]), dim=1)
+    assert torch.equal(told, directions.taught(louder, arrays)), (
+        "what is said of kernels is not sent"
+    )
+    moved = layers.unflatten(LENET.net, directions.moved(torch.ones(1, directions.size), arrays))
+    for name, value in moved.items():
+        assert bool(value.any()) == name.startswith(directions.only), name
 
 
 def test_a_step_in_directions_moves_the_layer_and_nothing_else() -> None:

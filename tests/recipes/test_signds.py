@@ -16,7 +16,7 @@ from understudy.data.table import Records, from_frame
 from understudy.errors import PrivacyError, StudyError, WireError
 from understudy.federation.recipe import Task
 from understudy.federation.slots import Private, seal
-from understudy.nets import layers
+from understudy.nets import kernels, layers
 from understudy.nets.stacked import ClassifierNet
 from understudy.privacy.claim import claims, headline
 from understudy.privacy.select import Selection
@@ -51,7 +51,7 @@ def rows(n: int, seed: int):
     return from_frame(frame.assign(y=x[:, 0] + x[:, 1] > x[:, 2] + x[:, 3]), TABLE)
 
 
-PUBLISHED = {"view": "pixels", "contrast": False, "balance": 0.0}
+PUBLISHED = {"view": "pixels", "contrast": False, "directions": 0.0, "balance": 0.0}
 
 
 @pytest.mark.parametrize(("model", "size"), [("logistic", 7850), ("nn", 76_330), ("lenet", 44_426)])
@@ -133,6 +133,46 @@ def test_lenet_sees_pixels() -> None:
     assert spec.contrast and not spec.strokes and not spec.cosines
 
 
+@pytest.mark.parametrize(("rounds", "kept"), [(2221, 40), (2222, 256)])
+def test_lenet_is_taught_behind_kernels_found_in_made_up_pictures(rounds: int, kept: int) -> None:
+    recipe = build(study(IMAGE, study={"rounds": rounds}, recipe={"model": "lenet"}))
+    assert recipe.plan.parts[0].shape == ((kept + 1) * 120 + 121 * 84 + 85 * 10,)
+    assert recipe.plan.rounds * recipe.plan.cohort == rounds * 20, "44,426 weights"
+    state = recipe.init(rng=Streams.from_seed(0))
+    assert state["basis"].shape == (256, kept) and state["centre"].shape == (256,)
+    params = layers.unflatten(recipe.spec.net, state["model"])
+    found = kernels.found(recipe.spec.net, (28, 28), rng=Streams.from_seed(0).torch("kernels"))
+    assert len(found) == 4 and all(torch.equal(params[name], found[name]) for name in found)
+
+
+def test_sites_and_votes_leave_lenet_s_kernels_as_they_are() -> None:
+    recipe, rng = build(study(IMAGE, recipe={"model": "lenet"})), Streams.from_seed(0)
+    images = np.random.default_rng(0).integers(0, 256, (6, 28, 28), np.uint8)
+    data = encode(IMAGE, Records(images=images, labels=np.array(list("012345"))))
+    state = recipe.init(rng=rng)
+    private = Private(recipe.plan, 0, NoiseSource.seeded(rng))
+    shards = Shards.pack(data, [np.arange(3), np.arange(3, 6)])
+    update, _ = recipe.local(recipe.task(state, 0), {}, shards, private, rng=rng)
+    assert update["update"].shape == (2, *recipe.plan.parts[0].shape)
+    moved = recipe.step(state, {"update": update["update"].mean(0)}, rng=rng)
+    change = layers.unflatten(recipe.spec.net, moved["model"] - state["model"])
+    for name, value in change.items():
+        assert bool(value.any()) == name.startswith(recipe.directions.only), name
+    release = recipe.finish(moved, rng=rng)
+    assert {n: tuple(a.shape) for n, a in release.arrays.items()} == layers.shapes(recipe.spec.net)
+
+
+def test_images_with_too_many_inputs_for_directions_are_taught_weight_by_weight() -> None:
+    large = Schema("image", "i", 100, classes=("a", "b"), shape=(80, 80))
+    recipe = build(study(large, recipe={"model": "lenet"}))
+    assert recipe.directions is None and recipe.options.directions == 0.0
+    said = r"at most 4,096 inputs.*found 4,624 for images of 80×80"
+    with pytest.raises(StudyError, match=said):
+        build(study(large, recipe={"model": "lenet", "directions": 0.4}))
+    smaller = Schema("image", "i", 100, classes=("a", "b"), shape=(79, 79))
+    assert build(study(smaller, recipe={"model": "lenet"})).directions.inputs == 4096
+
+
 def test_all_colours_are_seen_and_a_few_frequencies_at_least() -> None:
     coloured = Schema("image", "i", 100, classes=("a", "b"), shape=(12, 3, 3))
 
@@ -167,7 +207,7 @@ def test_no_detail_is_refused_because_pixels_are_a_view(view: str) -> None:
         (IMAGE, {"detail": 0.3}, 'detail with model = "logistic", view = "strokes"'),
         (IMAGE, {"directions": 0.4, "view": "waves"}, 'directions with model = "logistic", view'),
         (TABLE, {"directions": 0.4}, "directions with"),
-        (IMAGE, {"model": "lenet", "directions": 0.4}, 'directions with model = "lenet"'),
+        (TABLE, {"model": "nn", "directions": 0.4}, 'directions with model = "nn"'),
         (TABLE, {"view": "waves"}, 'view with model = "logistic" and kind = "table"'),
         (IMAGE, {"model": "wae", "contrast": True, "balance": 0.5}, "contrast, balance with"),
         (IMAGE, {"hidden": 50}, 'hidden with model = "logistic"'),
@@ -320,7 +360,7 @@ def test_no_model_makes_a_site_fail_for_having_images(model: str, view: str, sen
     schema = Schema("image", "i", 100, classes=("a", "b"), shape=(16, 17))
     terms = {"rate": 3.0, "epochs": 3, "batch": 2}
     own = {"model": model, "view": view, **({"hidden": 4} if model == "nn" else {})}
-    own |= {"directions": 0.1} if view == "strokes" else {}
+    own |= {"directions": 0.1} if view == "strokes" or model == "lenet" else {}
     recipe = build(study(schema, recipe=own, training=terms))
     images = np.random.default_rng(0).integers(0, 256, (6, 16, 17), np.uint8)
     images[:3] = np.array([0, 255, 77])[:, None, None]  # even ones
@@ -363,15 +403,21 @@ def test_odd_directions_are_refused_by_every_site_alike(odd: str, name: str) -> 
     assert len(said) == 1
 
 
+@pytest.mark.parametrize("model", ["logistic", "lenet"])
 @pytest.mark.parametrize("directions", [None, 0.0, 0.4])
 @pytest.mark.parametrize(
     ("price", "rounds", "each", "life"),
     [({"epsilon_per_update": 2.0}, 12, 2.0, 8.0), ({"epsilon": 7.3}, 37, 7.3 / 13, 7.3)],
 )
 def test_directions_cost_what_the_study_says(
-    directions: float | None, price: dict[str, float], rounds: int, each: float, life: float
+    model: str,
+    directions: float | None,
+    price: dict[str, float],
+    rounds: int,
+    each: float,
+    life: float,
 ) -> None:
-    own = {} if directions is None else {"directions": directions}
+    own = {"model": model} | ({} if directions is None else {"directions": directions})
     plan = build(study(IMAGE, study={"rounds": rounds}, privacy=price, recipe=own)).plan
     assert plan.update_epsilon == pytest.approx(each, rel=1e-12)
     assert headline(claims(plan, "os")) == pytest.approx(life, rel=1e-9)

@@ -24,19 +24,22 @@ from understudy.nets import layers
 from understudy.nets.layers import Dense, Net, Params
 from understudy.nets.pictures import made_up
 
-__all__ = ["Directions"]
+__all__ = ["MOST_INPUTS", "Directions"]
+
+MOST_INPUTS = 4096  # of the layer: the basis of more is slow to find and long to send
 
 _PICTURES, _FEWEST = 8192, 256  # that are drawn; the fewer, the larger they are
 _PIXELS, _AT_ONCE = 1 << 28, 1 << 24  # in all, and held at a time
-_FAINT = 0.3  # of the mean variance: directions fainter than it are raised less
+_SEEN = 512  # pictures that go through the layers before at a time
 
 
 @dataclass(frozen=True)
 class Directions:
-    """Of the first dense layer of a net, whose inputs come from fixed layers alone."""
+    """Of the first dense layer of a net; what comes before it is fixed, or has found `kernels`."""
 
     net: Net
     kept: int
+    faint: float = 0.3  # of the mean variance: directions fainter than it are raised less
 
     @property
     def first(self) -> int:
@@ -49,9 +52,14 @@ class Directions:
         return layers.shapes(self.net)[f"{self.first}.weight"][0]
 
     @property
+    def only(self) -> tuple[str, ...]:
+        """Prefixes of the parameters that are taught: this layer's and those after it."""
+        return tuple(f"{i}." for i in range(self.first, len(self.net)))
+
+    @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The parameters as they are taught: the layer's weights are ``[kept, outputs]``."""
-        plain = layers.shapes(self.net)
+        plain = {n: s for n, s in layers.shapes(self.net).items() if n.startswith(self.only)}
         weight = f"{self.first}.weight"
         return {**plain, weight: (self.kept, plain[weight][1])}
 
@@ -61,17 +69,20 @@ class Directions:
         return sum(math.prod(shape) for shape in self.shapes.values())
 
     @torch.no_grad()
-    def draw(self, shape: tuple[int, ...], *, rng: torch.Generator) -> Params:
+    def draw(
+        self, shape: tuple[int, ...], kernels: Mapping[str, Tensor], *, rng: torch.Generator
+    ) -> Params:
         """Centre ``[F]`` and basis ``[F, kept]`` of what the layer sees of made-up pictures."""
         most = max(_FEWEST, min(_PICTURES, _PIXELS // math.prod(shape)))
         size = max(1, min(most, _AT_ONCE // math.prod(shape)))
         counts = (min(size, most - done) for done in range(0, most, size))
-        parts = (made_up(count, shape, rng=rng)[None] for count in counts)
-        rows = torch.cat([layers.apply(self.net[: self.first], {}, part)[0] for part in parts])
+        parts = (part for count in counts for part in made_up(count, shape, rng=rng).split(_SEEN))
+        before = self.net[: self.first]
+        rows = torch.cat([layers.apply(before, kernels, part[None])[0] for part in parts])
         centre = rows.mean(0)
         rows = (rows - centre).double()
         variance, basis = torch.linalg.eigh(rows.T @ rows / len(rows))
-        loud = (variance.clamp(min=0) + _FAINT * variance.mean()).rsqrt()
+        loud = (variance.clamp(min=0) + self.faint * variance.mean()).rsqrt()
         return {"centre": centre, "basis": (basis * loud).flip(1)[:, : self.kept].float()}
 
     def check(self, drawn: Mapping[str, Tensor]) -> None:
@@ -91,11 +102,12 @@ class Directions:
         off = drawn["centre"][:, None] * bias.unsqueeze(1)
         seen = (weight - off).mT @ drawn["basis"]  # one product for all clients
         params[f"{self.first}.weight"] = seen.mT
-        return layers.flatten(self.net, params)
+        return layers.concatenated(params, self.shapes)
 
     def moved(self, step: Tensor, drawn: Mapping[str, Tensor]) -> Tensor:
         """A step ``[C, P′]`` in these coordinates as one of the net's parameters ``[C, P]``."""
-        params = layers.separated(step, self.shapes)
+        still = {n: step.new_zeros(len(step), *s) for n, s in layers.shapes(self.net).items()}
+        params = still | layers.separated(step, self.shapes)
         weight = drawn["basis"] @ params[f"{self.first}.weight"]
         params[f"{self.first}.weight"] = weight
         params[f"{self.first}.bias"] = params[f"{self.first}.bias"] - drawn["centre"] @ weight

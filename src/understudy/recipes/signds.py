@@ -7,10 +7,11 @@ chosen by PS (h = 1) or EM-MDS; the server reads them as votes. It trains *class
 
 Beyond the thesis, to make the most of votes that are fewer than a net's weights: nets see images at
 one ``contrast``, and dense ones by a ``view`` with nothing to learn, as strokes (a convolution with
-fixed kernels: "nn" is then a convolutional net) or as their lowest frequencies; what they make of
-strokes is taught in public ``directions``, found in made-up pictures; and votes for a small layer,
-which would run ahead, count less (``balance``). ε is as before: the mechanism holds for any update
-of any net, and reading votes comes after it.
+fixed kernels: "nn" is then a convolutional net) or as their lowest frequencies; LeNet's kernels are
+found in made-up pictures instead of taught; what nets make of strokes or kernels is taught in public
+``directions``, found there, too; and votes for a small layer, which would run ahead, count less
+(``balance``). ε is as before: the mechanism holds for any update of any net, and reading votes comes
+after it.
 
 Corrections to the thesis: its ε is per update while clients are called tens to hundreds of times.
 Here the claim adds up a site's whole life, and a site refuses to be called beyond it.
@@ -32,9 +33,8 @@ from understudy.data.shards import Shards
 from understudy.errors import StudyError
 from understudy.federation.recipe import RecipeInfo, State, Task
 from understudy.federation.slots import Private
-from understudy.nets import layers, stacked
-from understudy.nets.directions import Directions
-from understudy.nets.fixed import Strokes
+from understudy.nets import kernels, layers, stacked
+from understudy.nets.directions import MOST_INPUTS, Directions
 from understudy.nets.stacked import ClassifierNet
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import selection
@@ -54,7 +54,9 @@ _NETS: dict[str, Literal["linear", "mlp", "lenet"]] = {
     "lenet": "lenet",
 }
 _COHORT = 20  # fewer votes at a time are rough steps: one moves a weight by γ over their number
-_MANY, _FEW = 0.4, 0.1  # of the directions: what many votes can tell of, and few
+_MANY = {"logistic": 0.4, "nn": 0.4, "lenet": 1.0}  # of the directions: what many votes can tell of
+_FEW = 0.1  # what few votes can
+_FAINT = {"logistic": 0.3, "nn": 0.3, "lenet": 0.1}  # of the directions' mean variance
 _FEWEST = 40  # directions: fewer leave out too much, however few the votes
 _LEAST = 4  # frequencies of a side: with fewer, tiny images lose what tells them apart
 _MOST = 4.0  # of `balance`: a power that no float overflows at
@@ -65,7 +67,7 @@ _NEEDS = {
     "contrast": "a classifier of images",
     "view": "logistic or nn on images",
     "detail": 'view = "waves" of logistic or nn on images',
-    "directions": 'view = "strokes" of logistic or nn on images, where votes are cast',
+    "directions": 'lenet, or view = "strokes" of logistic or nn, on images, where votes are cast',
     "balance": "a classifier",
 }
 
@@ -87,9 +89,10 @@ class SignDSOptions(SelectionOptions):
     detail: float = setting(0.5, "with waves: share of the frequencies of each side of an image")
     directions: float | None = setting(
         None,
-        f"with strokes: share of public directions to teach in (at least {_FEWEST} of them); 0: "
-        f"weight by weight; by default {_MANY:g} if all updates together outnumber the weights, "
-        f"else {_FEW:g}",
+        f"with strokes and lenet: share of public directions to teach in (at least {_FEWEST} of "
+        "them); 0: weight by weight, kernels of lenet, too; by default "
+        f"{_MANY['nn']:g} (lenet {_MANY['lenet']:g}) if all updates together outnumber the "
+        f"weights, else {_FEW:g}",
     )
     balance: float = setting(
         0.5, "power of a layer's share of the largest one by which its votes count; 0: all alike"
@@ -149,9 +152,9 @@ class SignDS:
                 "name the label column of a table, or list the classes, in the schema; for a "
                 'generator of tables or images set model = "wae"',
             )
-        size = layers.size(_spec(study.schema, own).net)
-        plan = selection.selection_plan(study, cls.info, size, own)
-        own = _as_taught(own, plan, size)
+        spec = _spec(study.schema, own)
+        plan = selection.selection_plan(study, cls.info, layers.size(spec.net), own)
+        own = _as_taught(own, plan, spec)
         taught = _directions(study.schema, own)
         if taught:
             plan = selection.selection_plan(study, cls.info, taught.size, own)
@@ -175,7 +178,9 @@ class SignDS:
         net = f"{self.options.model} on {seen}, {layers.size(self.spec.net):,} weights"
         if not self.directions:
             return net
-        return f"{net}, taught in {self.directions.kept} of {self.directions.inputs} directions"
+        found = ", kernels found in made-up pictures" if self.options.model == "lenet" else ""
+        kept, inputs = self.directions.kept, self.directions.inputs
+        return f"{net}{found}, taught in {kept} of {inputs} directions"
 
     @cached_property
     def worth(self) -> Tensor:
@@ -193,10 +198,12 @@ class SignDS:
     def init(self, *, rng: Streams) -> State:
         """A fresh net, and the directions to teach it in."""
         params = layers.stack(stacked.init(self.spec, rng=rng.torch("net")), 1)
-        state = self.server.start(layers.flatten(self.spec.net, params))
+        drawn: State = {}
         if self.directions:
-            state |= self.directions.draw(self.schema.shape, rng=rng.torch("pictures"))
-        return state
+            shape = self.schema.shape
+            params |= kernels.found(self.spec.net, shape, rng=rng.torch("kernels"))
+            drawn = self.directions.draw(shape, params, rng=rng.torch("pictures"))
+        return self.server.start(layers.flatten(self.spec.net, params)) | drawn
 
     def memory(self) -> State:
         """Sites keep nothing."""
@@ -216,7 +223,8 @@ class SignDS:
         training = selection.one_step(self.training, self.plan)
         plan, how = selection.local_batches(data, training, rng=rng), selection.optimiser(training)
         params = layers.unflatten(self.spec.net, start)
-        trained, _ = train(params, self._loss, data.x, data.y, plan, how, rng=rng)
+        only = self.directions.only if self.directions else ""
+        trained, _ = train(params, self._loss, data.x, data.y, plan, how, only=only, rng=rng)
         update = layers.flatten(self.spec.net, trained) - start
         if self.directions:
             update = self.directions.taught(update, task.arrays)
@@ -247,7 +255,8 @@ def _refuse_idle(study: Study, own: SignDSOptions) -> None:
         "contrast": classifier and kind == "image",
         "view": viewed,
         "detail": viewed and own.view == "waves",
-        "directions": viewed and own.view == "strokes" and study.privacy.trust != "none",
+        "directions": (own.model == "lenet" or (viewed and own.view == "strokes"))
+        and study.privacy.trust != "none",
         "balance": classifier,
     }
     idle = [n for n, used in heard.items() if study.options.get(n) not in _OFF and not used]
@@ -275,23 +284,33 @@ def _spec(schema: Schema, own: SignDSOptions) -> ClassifierNet:
     )
 
 
-def _as_taught(own: SignDSOptions, plan: PrivacyPlan, weights: int) -> SignDSOptions:
+def _as_taught(own: SignDSOptions, plan: PrivacyPlan, spec: ClassifierNet) -> SignDSOptions:
     """Few votes are cast in the main directions alone; without privacy there are none to cast."""
     if plan.trust == "none":
         return replace(own, directions=0.0, balance=0.0)
     if own.directions is not None:
         return own
+    if Directions(spec.net, 1).inputs > MOST_INPUTS:
+        return replace(own, directions=0.0)
     updates = min(plan.rounds * plan.cohort, plan.participations * plan.sites)
-    return replace(own, directions=_MANY if updates >= weights else _FEW)
+    many = updates >= layers.size(spec.net)
+    return replace(own, directions=_MANY[own.model] if many else _FEW)
 
 
 def _directions(schema: Schema, own: SignDSOptions) -> Directions | None:
-    """Those of the layer that sees strokes, as many as are asked for."""
+    """Those of the layer behind strokes or kernels, as many as are asked for."""
     spec = _spec(schema, own)
-    if not spec.strokes or not own.directions:
+    if not own.directions or not (spec.strokes or spec.kind == "lenet"):
         return None
-    seen = Strokes(schema.shape).outputs
-    return Directions(spec.net, max(round(own.directions * seen), min(_FEWEST, seen)))
+    seen = Directions(spec.net, 1).inputs
+    if seen > MOST_INPUTS:
+        raise StudyError(
+            f"at most {MOST_INPUTS:,} inputs of the first dense layer for directions",
+            f"{seen:,} for images of {'×'.join(map(str, schema.shape))}",
+            "leave directions out, or make the images smaller",
+        )
+    kept = max(round(own.directions * seen), min(_FEWEST, seen))
+    return Directions(spec.net, kept, _FAINT[own.model])
 
 
 def _frequencies(shape: tuple[int, ...], detail: float) -> tuple[int, ...]:

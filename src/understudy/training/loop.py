@@ -72,12 +72,12 @@ def train(
     optimiser: Optimiser,
     state: Mapping[str, Tensor] | None = None,
     *,
-    only: str = "",
+    only: str | tuple[str, ...] = "",
     chunk: int | None = None,
     max_norm: float | None = None,
     rng: Streams,
 ) -> tuple[Params, Params]:
-    """Train the parameters whose name starts with ``only``; the rest stays fixed.
+    """Train the parameters whose name starts with ``only``, or any of it; the rest is fixed.
 
     ``params`` are ``[C, …]`` and are not written to. Returns new parameters and, if a
     ``state`` of `optim.start` came in, the optimiser state to keep (else an empty one).
