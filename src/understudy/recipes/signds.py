@@ -8,10 +8,10 @@ chosen by PS (h = 1) or EM-MDS; the server reads them as votes. It trains *class
 Beyond the thesis, to make the most of votes that are fewer than a net's weights: nets see images at
 one ``contrast``, and dense ones by a ``view`` with nothing to learn, as strokes (a convolution with
 fixed kernels: "nn" is then a convolutional net) or as their lowest frequencies; LeNet's kernels are
-found in made-up pictures instead of taught; what nets make of strokes or kernels is taught in public
-``directions``, found there, too; and votes for a small layer, which would run ahead, count less
-(``balance``). ε is as before: the mechanism holds for any update of any net, and reading votes comes
-after it.
+found in made-up pictures instead of taught; what nets make of strokes or kernels is taught in
+public ``directions``, found there, too; and votes for a small layer, which would run ahead, count
+less (``balance``). ε is as before: the mechanism holds for any update of any net, and reading votes
+comes after it.
 
 Corrections to the thesis: its ε is per update while clients are called tens to hundreds of times.
 Here the claim adds up a site's whole life, and a site refuses to be called beyond it.
