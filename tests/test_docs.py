@@ -14,9 +14,9 @@ from typer.main import get_command
 
 from understudy import errors, study
 from understudy.cli import app
-from understudy.data import schema
+from understudy.data import bundled, schema
 from understudy.data.split import SPLITS
-from understudy.recipes import infos
+from understudy.recipes import build, infos
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -65,6 +65,14 @@ def test_schema_page_has_every_key() -> None:
 @pytest.mark.parametrize("example", re.findall(r"```toml\n(.*?)```", page("schema.md"), re.S))
 def test_examples_of_the_schema_page_are_valid(example: str) -> None:
     assert schema.Schema.parse(example).width > 0
+
+
+def test_the_study_of_the_classifiers_page_can_be_run(tmp_path: Path) -> None:
+    for block in re.findall(r"```toml\n# (\S+)\n(.*?)```", page("classifiers.md"), re.S):
+        (tmp_path / block[0]).write_text(block[1], "utf-8")
+    found = study.Study.load(tmp_path / "study.toml")
+    assert found.schema == bundled("digits")[0]
+    assert build(found).plan.sites == 600
 
 
 def test_architecture_page_names_every_module() -> None:

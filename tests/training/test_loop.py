@@ -277,3 +277,25 @@ def test_convolutions_run_one_client_at_a_time_unless_they_are_small():
     assert loop.chunk_size(small) == loop.PATCH_CLIENTS
     assert loop.chunk_size(start(DENSE), limit=10**6) > 1
     assert loop.chunk_size(start(DENSE), limit=1) == 1
+
+
+def test_fixed_kernels_keep_a_chunk_small_too():
+    spec = ClassifierNet(256, 3, "lenet", shape=(16, 16))
+    clients, widths = 60, []
+    params = layers.stack(stacked.init(spec, rng=torch.Generator().manual_seed(0)), clients)
+    dense = tuple(f"{i}." for i, layer in enumerate(spec.net) if isinstance(layer, layers.Dense))
+
+    def loss(params, batch):
+        widths.append(len(batch.x))
+        return stacked.cross_entropy_loss(spec, params, batch.x, batch.y, batch.weight)
+
+    index = torch.arange(clients)[None, :, None]
+    batches = Batches(index, torch.ones(1, clients, 1), torch.ones(clients, dtype=torch.long))
+    x, y = torch.rand(clients, 256), torch.arange(clients) % 3
+    trained, _ = loop.train(
+        params, loss, x, y, batches, Sgd(0.1), only=dense, rng=Streams.from_seed(0)
+    )
+    assert sum(widths) == clients and max(widths) <= loop.PATCH_CLIENTS
+    for name, value in trained.items():
+        moved = (value != params[name]).flatten(1).any(1)
+        assert moved.all() == name.startswith(dense) and moved.any() == name.startswith(dense)

@@ -89,7 +89,9 @@ def train(
     out = {n: torch.empty(t.shape) for n, t in {**params, **kept}.items() if n in (*moving, *kept)}
     run = _Run(params, kept, out, moving, loss, x, y, batches, optimiser, max_norm, rng)
     members = torch.argsort(batches.steps, descending=True, stable=True)
-    size = chunk or _equal(len(members), chunk_size({name: params[name] for name in moving}))
+    kernels = {name: p for name, p in params.items() if p.ndim > 4}  # fixed ones need room, too
+    most = min(chunk_size(part) for part in ({name: params[name] for name in moving}, kernels))
+    size = chunk or _equal(len(members), most)
     _all_chunks(run, list(enumerate(members.split(size))))
     return {**params, **{n: out[n] for n in moving}}, {n: out[n] for n in kept}
 
