@@ -16,17 +16,18 @@ from understudy.data.table import Records, from_frame
 from understudy.errors import PrivacyError, StudyError, WireError
 from understudy.federation.recipe import Task
 from understudy.federation.slots import Private, seal
-from understudy.nets import kernels, layers
+from understudy.nets import kernels, layers, stacked
 from understudy.nets.stacked import ClassifierNet
 from understudy.privacy.claim import claims, headline
 from understudy.privacy.select import Selection
-from understudy.recipes import build
+from understudy.recipes import build, signds
 from understudy.recipes.dp_fed_wae import DpFedWAE
 from understudy.recipes.signds import SignDS
 from understudy.release.classifier import Classifier
 from understudy.rng import NoiseSource, Streams
 from understudy.run import run
 from understudy.study import Study
+from understudy.training.loop import train
 
 COLUMNS = tuple(Column(f"v{i}", "numeric", 0.0, 1.0) for i in range(6))
 TABLE = Schema("table", "t", 4000, (*COLUMNS, Column("y", "boolean")), label="y")
@@ -119,13 +120,27 @@ def test_directions_are_drawn_sent_and_kept_and_the_release_is_a_plain_net() -> 
     [
         {"recipe": {"directions": 0}},
         {"recipe": {"view": "pixels"}},
+        {"recipe": {"model": "lenet", "directions": 0}},
         {"privacy": {"trust": "none", "unit": "site"}},
+        {"privacy": {"trust": "none", "unit": "site"}, "recipe": {"model": "lenet"}},
     ],
 )
 def test_without_directions_or_votes_the_update_is_the_net_s(tables: dict[str, Any]) -> None:
-    recipe = build(study(IMAGE, **tables))
+    recipe, rng = build(study(IMAGE, **tables)), Streams.from_seed(0)
     assert recipe.plan.parts[0].shape == (layers.size(recipe.spec.net),)
-    assert set(recipe.task(recipe.init(rng=Streams.from_seed(0)), 0).arrays) == {"model"}
+    state = recipe.init(rng=rng)
+    assert set(recipe.task(state, 0).arrays) == {"model"}
+    fresh = layers.stack(stacked.init(recipe.spec, rng=rng.torch("net")), 1)
+    assert torch.equal(state["model"], layers.flatten(recipe.spec.net, fresh)), "kernels, too"
+
+
+def test_series_have_no_made_up_pictures() -> None:
+    columns = tuple(Column(f"c{i}", "numeric", low=0.0, high=1.0) for i in range(16))
+    series = Schema("series", "s", 100, columns, classes=("a", "b"), shape=(24, 16))
+    recipe = build(study(series, recipe={"model": "lenet"}))
+    assert recipe.directions is None and "kernels" not in recipe.about
+    with pytest.raises(StudyError, match='directions with model = "lenet", kind = "series"'):
+        build(study(series, recipe={"model": "lenet", "directions": 0.4}))
 
 
 def test_lenet_sees_pixels() -> None:
@@ -140,13 +155,30 @@ def test_lenet_is_taught_behind_kernels_found_in_made_up_pictures(rounds: int, k
     assert recipe.plan.rounds * recipe.plan.cohort == rounds * 20, "44,426 weights"
     state = recipe.init(rng=Streams.from_seed(0))
     assert state["basis"].shape == (256, kept) and state["centre"].shape == (256,)
-    params = layers.unflatten(recipe.spec.net, state["model"])
-    found = kernels.found(recipe.spec.net, (28, 28), rng=Streams.from_seed(0).torch("kernels"))
+    params, rng = layers.unflatten(recipe.spec.net, state["model"]), Streams.from_seed(0)
+    found = kernels.found(recipe.spec.net, (28, 28), rng=rng.torch("kernels"))
     assert len(found) == 4 and all(torch.equal(params[name], found[name]) for name in found)
+    drawn = recipe.directions.draw((28, 28), found, rng=rng.torch("pictures"))
+    assert all(torch.equal(state[name], drawn[name]) for name in drawn), "of what they answer"
+    said = f"lenet on pixels, 44,426 weights, kernels found in made-up pictures, taught in {kept}"
+    assert recipe.about == f"{said} of 256 directions"
 
 
-def test_sites_and_votes_leave_lenet_s_kernels_as_they_are() -> None:
-    recipe, rng = build(study(IMAGE, recipe={"model": "lenet"})), Streams.from_seed(0)
+def test_sites_and_votes_leave_lenet_s_kernels_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terms = {"epochs": 2, "rate": 1.0}
+    recipe, rng = (
+        build(study(IMAGE, recipe={"model": "lenet"}, training=terms)),
+        Streams.from_seed(0),
+    )
+    trained = []
+
+    def noted(*args: Any, **options: Any) -> tuple[Any, Any]:
+        trained.append(train(*args, **options))
+        return trained[-1]
+
+    monkeypatch.setattr(signds, "train", noted)
     images = np.random.default_rng(0).integers(0, 256, (6, 28, 28), np.uint8)
     data = encode(IMAGE, Records(images=images, labels=np.array(list("012345"))))
     state = recipe.init(rng=rng)
@@ -154,6 +186,11 @@ def test_sites_and_votes_leave_lenet_s_kernels_as_they_are() -> None:
     shards = Shards.pack(data, [np.arange(3), np.arange(3, 6)])
     update, _ = recipe.local(recipe.task(state, 0), {}, shards, private, rng=rng)
     assert update["update"].shape == (2, *recipe.plan.parts[0].shape)
+    start = layers.unflatten(recipe.spec.net, state["model"])
+    for name, value in trained[0][0].items():
+        assert torch.equal(value, start[name].expand_as(value)) != name.startswith(
+            recipe.directions.only
+        ), name
     moved = recipe.step(state, {"update": update["update"].mean(0)}, rng=rng)
     change = layers.unflatten(recipe.spec.net, moved["model"] - state["model"])
     for name, value in change.items():
@@ -163,14 +200,14 @@ def test_sites_and_votes_leave_lenet_s_kernels_as_they_are() -> None:
 
 
 def test_images_with_too_many_inputs_for_directions_are_taught_weight_by_weight() -> None:
-    large = Schema("image", "i", 100, classes=("a", "b"), shape=(80, 80))
+    large = Schema("image", "i", 100, classes=("a", "b"), shape=(68, 68))
     recipe = build(study(large, recipe={"model": "lenet"}))
     assert recipe.directions is None and recipe.options.directions == 0.0
-    said = r"at most 4,096 inputs.*found 4,624 for images of 80×80"
+    said = r"at most 3,000 inputs.*found 3,136 for images of 68×68"
     with pytest.raises(StudyError, match=said):
         build(study(large, recipe={"model": "lenet", "directions": 0.4}))
-    smaller = Schema("image", "i", 100, classes=("a", "b"), shape=(79, 79))
-    assert build(study(smaller, recipe={"model": "lenet"})).directions.inputs == 4096
+    smaller = Schema("image", "i", 100, classes=("a", "b"), shape=(67, 67))
+    assert build(study(smaller, recipe={"model": "lenet"})).directions.inputs == 2704
 
 
 def test_all_colours_are_seen_and_a_few_frequencies_at_least() -> None:
@@ -200,7 +237,7 @@ def test_no_detail_is_refused_because_pixels_are_a_view(view: str) -> None:
 @pytest.mark.parametrize(
     ("schema", "own", "idle"),
     [
-        (TABLE, {"detail": 0.3}, 'detail with model = "logistic" and kind = "table"'),
+        (TABLE, {"detail": 0.3}, 'detail with model = "logistic", kind = "table"'),
         (TABLE, {"contrast": True, "detail": 1.0}, "contrast, detail with"),
         (IMAGE, {"model": "lenet", "detail": 0.5}, 'detail with model = "lenet"'),
         (IMAGE, {"model": "lenet", "view": "strokes"}, 'view with model = "lenet"'),
@@ -208,7 +245,7 @@ def test_no_detail_is_refused_because_pixels_are_a_view(view: str) -> None:
         (IMAGE, {"directions": 0.4, "view": "waves"}, 'directions with model = "logistic", view'),
         (TABLE, {"directions": 0.4}, "directions with"),
         (TABLE, {"model": "nn", "directions": 0.4}, 'directions with model = "nn"'),
-        (TABLE, {"view": "waves"}, 'view with model = "logistic" and kind = "table"'),
+        (TABLE, {"view": "waves"}, 'view with model = "logistic", kind = "table"'),
         (IMAGE, {"model": "wae", "contrast": True, "balance": 0.5}, "contrast, balance with"),
         (IMAGE, {"hidden": 50}, 'hidden with model = "logistic"'),
         (IMAGE, {"model": "lenet", "hidden": 50}, 'hidden with model = "lenet"'),
@@ -225,11 +262,14 @@ def test_options_that_would_be_ignored_are_refused(
     build(study(schema, recipe={name: off[name] for name in own if name in off}))
 
 
-def test_directions_without_votes_are_refused() -> None:
+@pytest.mark.parametrize("model", ["logistic", "lenet"])
+def test_directions_without_votes_are_refused(model: str) -> None:
     free = {"trust": "none", "unit": "site"}
-    with pytest.raises(StudyError, match=r"directions with .*where votes are cast"):
-        build(study(IMAGE, privacy=free, recipe={"directions": 0.4}))
-    assert not build(study(IMAGE, privacy=free, recipe={"directions": 0.0})).directions
+    said = r'directions with .*where votes are cast.* and trust = "none"'
+    with pytest.raises(StudyError, match=said):
+        build(study(IMAGE, privacy=free, recipe={"model": model, "directions": 0.4}))
+    off = build(study(IMAGE, privacy=free, recipe={"model": model, "directions": 0.0}))
+    assert off.directions is None
 
 
 def test_an_ignored_option_is_told_what_it_needs_and_no_other() -> None:
@@ -383,14 +423,16 @@ ODD = {
     "double": lambda arrays, name: arrays | {name: arrays[name].double()},
     "complex": lambda arrays, name: arrays | {name: arrays[name].to(torch.complex64)},
     "short": lambda arrays, name: arrays | {name: arrays[name][:1]},
+    "narrow": lambda arrays, name: arrays | {name: arrays[name][..., :1]},
     "deep": lambda arrays, name: arrays | {name: arrays[name].unsqueeze(-1)},
 }
 
 
 @pytest.mark.parametrize("name", ["centre", "basis"])
 @pytest.mark.parametrize("odd", ODD)
-def test_odd_directions_are_refused_by_every_site_alike(odd: str, name: str) -> None:
-    recipe, rng = build(study(IMAGE)), Streams.from_seed(0)
+@pytest.mark.parametrize("model", ["logistic", "lenet"])
+def test_odd_directions_are_refused_by_every_site_alike(model: str, odd: str, name: str) -> None:
+    recipe, rng = build(study(IMAGE, recipe={"model": model})), Streams.from_seed(0)
     images = np.zeros((6, 28, 28), np.uint8)
     data = encode(IMAGE, Records(images=images, labels=np.array(list("012345"))))
     arrays = recipe.task(recipe.init(rng=rng), 0).arrays

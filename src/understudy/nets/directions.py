@@ -26,7 +26,7 @@ from understudy.nets.pictures import made_up
 
 __all__ = ["MOST_INPUTS", "Directions"]
 
-MOST_INPUTS = 4096  # of the layer: the basis of more is slow to find and long to send
+MOST_INPUTS = 3000  # of the layer: the basis of more is slow to find and long to send
 
 _PICTURES, _FEWEST = 8192, 256  # that are drawn; the fewer, the larger they are
 _PIXELS, _AT_ONCE = 1 << 28, 1 << 24  # in all, and held at a time

@@ -255,16 +255,16 @@ def _refuse_idle(study: Study, own: SignDSOptions) -> None:
         "contrast": classifier and kind == "image",
         "view": viewed,
         "detail": viewed and own.view == "waves",
-        "directions": (own.model == "lenet" or (viewed and own.view == "strokes"))
-        and study.privacy.trust != "none",
+        "directions": _by_pictures(study.schema, own) and study.privacy.trust != "none",
         "balance": classifier,
     }
     idle = [n for n, used in heard.items() if study.options.get(n) not in _OFF and not used]
     if idle:
         seen = f', view = "{own.view}"' if viewed else ""
+        trust = f' and trust = "{study.privacy.trust}"' if "directions" in idle else ""
         raise StudyError(
             ", ".join(f"recipe.{name} with {_NEEDS[name]}" for name in idle),
-            f'{", ".join(idle)} with model = "{own.model}"{seen} and kind = "{kind}"',
+            f'{", ".join(idle)} with model = "{own.model}"{seen}, kind = "{kind}"{trust}',
             "leave out what would be ignored",
         )
 
@@ -284,6 +284,12 @@ def _spec(schema: Schema, own: SignDSOptions) -> ClassifierNet:
     )
 
 
+def _by_pictures(schema: Schema, own: SignDSOptions) -> bool:
+    """Whether made-up pictures tell of what a net sees: of strokes, and of LeNet's kernels."""
+    strokes = own.model in ("logistic", "nn") and own.view == "strokes"
+    return schema.kind == "image" and (own.model == "lenet" or strokes)
+
+
 def _as_taught(own: SignDSOptions, plan: PrivacyPlan, spec: ClassifierNet) -> SignDSOptions:
     """Few votes are cast in the main directions alone; without privacy there are none to cast."""
     if plan.trust == "none":
@@ -299,10 +305,10 @@ def _as_taught(own: SignDSOptions, plan: PrivacyPlan, spec: ClassifierNet) -> Si
 
 def _directions(schema: Schema, own: SignDSOptions) -> Directions | None:
     """Those of the layer behind strokes or kernels, as many as are asked for."""
-    spec = _spec(schema, own)
-    if not own.directions or not (spec.strokes or spec.kind == "lenet"):
+    if not own.directions or not _by_pictures(schema, own):
         return None
-    seen = Directions(spec.net, 1).inputs
+    net = _spec(schema, own).net
+    seen = Directions(net, 1).inputs
     if seen > MOST_INPUTS:
         raise StudyError(
             f"at most {MOST_INPUTS:,} inputs of the first dense layer for directions",
@@ -310,7 +316,7 @@ def _directions(schema: Schema, own: SignDSOptions) -> Directions | None:
             "leave directions out, or make the images smaller",
         )
     kept = max(round(own.directions * seen), min(_FEWEST, seen))
-    return Directions(spec.net, kept, _FAINT[own.model])
+    return Directions(net, kept, _FAINT[own.model])
 
 
 def _frequencies(shape: tuple[int, ...], detail: float) -> tuple[int, ...]:
