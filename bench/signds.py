@@ -208,6 +208,7 @@ CASES = (
         },
         full={1.0: ALL, 4.0: ALL, 8.0: ("SignDS h=3", *RIVALS)},
         rates={
+            "no privacy waves": 0.4,
             "SignDS directions h=1": 15.0, "SignDS directions h=3": 12.0,
             "SignDS directions h=5": 12.0,
             "SignDS waves h=1": 45.0, "SignDS waves h=5": 22.0,

@@ -48,7 +48,7 @@ def test_an_empty_array_file_is_a_site_without_records(tmp_path) -> None:
         ({"X": np.zeros((2, 12), np.uint8)}, "shape"),
         ({"X": np.zeros((2, 4, 3))}, "whole numbers 0 to 255"),
         ({"Z": np.zeros((2, 4, 3), np.uint8)}, "X"),
-        ({"X": np.zeros((2, 4, 3), np.uint8), "who": np.zeros(2)}, "1 other"),
+        ({"X": np.zeros((2, 4, 3), np.uint8), "who": np.zeros(2)}, "found X, who, y"),
         ({"X": np.array(0, np.uint8)}, "shape"),
     ],
 )

@@ -53,8 +53,8 @@ def main_array(arrays: dict[str, np.ndarray], schema: Schema) -> np.ndarray:
     if len(keys) != 1 or extra:
         raise DataError(
             "an npz file with X (or images, or series) and y",
-            f"{len(keys)} of them and {len(extra)} other arrays",
-            "rename them, or list the others under ignore in the schema",
+            f"{', '.join(sorted(arrays)) or 'no array'}",
+            "name the rows X and their classes y, and list other arrays under ignore in the schema",
         )
     return arrays[keys[0]]
 
@@ -85,7 +85,7 @@ def shape_images(schema: Schema, images: np.ndarray | None) -> np.ndarray:
         raise DataError(
             "images as whole numbers 0 to 255",
             "none" if images is None else str(images.dtype),
-            "save them as uint8",
+            "scale them to 0–255 without missing values, and save them as uint8",
         )
     images = _shaped(schema, images)
     return images if images.dtype == np.uint8 else np.clip(images, 0, 255).astype(np.uint8)

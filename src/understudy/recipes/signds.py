@@ -55,7 +55,7 @@ _NETS: dict[str, Literal["linear", "mlp", "lenet"]] = {
 }
 _COHORT = 20  # fewer votes at a time are rough steps: one moves a weight by γ over their number
 _MANY = {"logistic": 0.4, "nn": 0.4, "lenet": 1.0}  # of the directions: what many votes can tell of
-_FEW = 0.1  # what few votes can
+_FEW = {"logistic": 0.1, "nn": 0.1, "lenet": 0.4}  # what few votes can
 _FAINT = {"logistic": 0.3, "nn": 0.3, "lenet": 0.1}  # of the directions' mean variance
 _FEWEST = 40  # directions: fewer leave out too much, however few the votes
 _LEAST = 4  # frequencies of a side: with fewer, tiny images lose what tells them apart
@@ -92,7 +92,7 @@ class SignDSOptions(SelectionOptions):
         f"with strokes and lenet: share of public directions to teach in (at least {_FEWEST} of "
         "them); 0: weight by weight, kernels of lenet, too; by default "
         f"{_MANY['nn']:g} (lenet {_MANY['lenet']:g}) if all updates together outnumber the "
-        f"weights, else {_FEW:g}",
+        f"weights, else {_FEW['nn']:g} (lenet {_FEW['lenet']:g})",
     )
     balance: float = setting(
         0.5, "power of a layer's share of the largest one by which its votes count; 0: all alike"
@@ -107,7 +107,7 @@ class SignDSOptions(SelectionOptions):
             how = 'leave it out (pixels are view = "pixels")' if not self.detail else "correct it"
             raise StudyError("recipe.detail above 0 and at most 1", f"{self.detail:g}", how)
         if not 0 <= (self.directions or 0.0) <= 1:
-            how = f"give a share such as {_FEW:g}, or leave it out"
+            how = f"give a share such as {_FEW['nn']:g}, or leave it out"
             raise StudyError("recipe.directions from 0 to 1", f"{self.directions:g}", how)
         for name in ("hidden", "latent"):
             if getattr(self, name) < 1:
@@ -176,11 +176,12 @@ class SignDS:
         plain = "pixels" if self.schema.kind == "image" else "encoded values"
         seen = self.options.view if self.spec.strokes or self.spec.cosines else plain
         net = f"{self.options.model} on {seen}, {layers.size(self.spec.net):,} weights"
+        lenet = self.options.model == "lenet"
         if not self.directions:
-            return net
-        found = ", kernels found in made-up pictures" if self.options.model == "lenet" else ""
+            return f"{net}, kernels taught, too" if lenet else net
+        found = ", kernels found in made-up pictures, the first dense layer" if lenet else ","
         kept, inputs = self.directions.kept, self.directions.inputs
-        return f"{net}{found}, taught in {kept} of {inputs} directions"
+        return f"{net}{found} taught in {kept} of {inputs} directions"
 
     @cached_property
     def worth(self) -> Tensor:
@@ -261,7 +262,7 @@ def _refuse_idle(study: Study, own: SignDSOptions) -> None:
     idle = [n for n, used in heard.items() if study.options.get(n) not in _OFF and not used]
     if idle:
         seen = f', view = "{own.view}"' if viewed else ""
-        trust = f' and trust = "{study.privacy.trust}"' if "directions" in idle else ""
+        trust = ' and trust = "none"' if study.privacy.trust == "none" else ""
         raise StudyError(
             ", ".join(f"recipe.{name} with {_NEEDS[name]}" for name in idle),
             f'{", ".join(idle)} with model = "{own.model}"{seen}, kind = "{kind}"{trust}',
@@ -300,7 +301,7 @@ def _as_taught(own: SignDSOptions, plan: PrivacyPlan, spec: ClassifierNet) -> Si
         return replace(own, directions=0.0)
     updates = min(plan.rounds * plan.cohort, plan.participations * plan.sites)
     many = updates >= layers.size(spec.net)
-    return replace(own, directions=_MANY[own.model] if many else _FEW)
+    return replace(own, directions=(_MANY if many else _FEW)[own.model])
 
 
 def _directions(schema: Schema, own: SignDSOptions) -> Directions | None:
