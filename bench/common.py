@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import platform
+import shlex
 import statistics
 import subprocess
 import sys
@@ -53,7 +54,7 @@ def provenance(script: str, threads: int) -> dict[str, Any]:
         cwd=Path(__file__).parent,
     )
     return {
-        "command": f"python bench/{script}.py " + " ".join(sys.argv[1:]),
+        "command": shlex.join(["python", f"bench/{script}.py", *sys.argv[1:]]),
         "commit": head.stdout.strip(),
         "versions": {n: importlib.metadata.version(n) for n in ("understudy", "torch", "numpy")},
         "machine": f"{platform.machine()}, {threads} thread(s)",

@@ -231,6 +231,7 @@ def main() -> None:
     args = parser.parse_args()
     report: dict[str, Any] = {
         **provenance("dp_fed_wae", args.threads),
+        "seeds": args.seeds,
         "heading": "ε per update; every client answers once, so it is the lifetime ε too",
         "thesis": PAPER,
         "speed": speed(args),

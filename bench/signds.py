@@ -550,6 +550,7 @@ def main() -> None:
     args = parser.parse_args()
     chosen = [case for case in CASES if case.name in args.case]
     report = provenance("signds", args.threads) | {
+        "seeds": args.seeds,
         "per_update": [],
         "lifetime": [],
         "not_run": not_run(chosen, args),
