@@ -42,7 +42,7 @@ from understudy.rng import NoiseSource, Streams
 from understudy.runtime.memory import InProcess
 from understudy.study import SiteEntry, Study
 
-__all__ = ["load_sites", "run"]
+__all__ = ["load_sites", "run", "site_plans"]
 
 _RESERVED = "reserved"  # in the private folder: the sites' own ledgers have been charged
 
@@ -255,7 +255,7 @@ def _open(ledger: Ledger, study: Study, recipe: Recipe) -> None:
 def _sites(study: Study, recipe: Recipe, data: Shards, journal: _Journal, folder: Path) -> Sites:
     whole = recipe.plan
     plans = [whole] * len(data)
-    for index, own in enumerate(_site_plans(study, whole)[: len(data)]):  # a baseline pools them
+    for index, own in enumerate(site_plans(study, whole)[: len(data)]):  # a baseline pools them
         plans[index] = own
     allowance = np.array([[p.participations for p in own.phases] for own in plans], np.int64).T
     noise = np.array([own.parts[0].noise for own in plans])
@@ -270,7 +270,7 @@ def _sites(study: Study, recipe: Recipe, data: Shards, journal: _Journal, folder
     )
 
 
-def _site_plans(study: Study, plan: PrivacyPlan) -> list[PrivacyPlan]:
+def site_plans(study: Study, plan: PrivacyPlan) -> list[PrivacyPlan]:
     """The plan as each named site follows it: its cap may ask for more noise or fewer rounds."""
     return [_site_plan(study, plan, entry) for entry in study.sites]
 
@@ -304,7 +304,7 @@ def _reserve(study: Study, plan: PrivacyPlan, run: str, folder: Path) -> None:
     factor, amplified = claim_terms(plan)
     with ExitStack() as stack:
         todo = []
-        for entry, own in zip(study.sites, _site_plans(study, plan), strict=True):
+        for entry, own in zip(study.sites, site_plans(study, plan), strict=True):
             if entry.ledger:
                 ledger = stack.enter_context(Ledger(study.base / entry.ledger))
                 events = own.promise(factor=factor, amplified=amplified)

@@ -94,6 +94,30 @@ def test_all_votes_of_all_sites_count(tmp_path: Path) -> None:
     assert warned(path) == [], "called twice"
 
 
+def capped(folder: Path, cap: float) -> Path:
+    """Two sites that are called three times at ε = 2 each; the first has a cap of its own."""
+    path = study(folder)
+    text = path.read_text().replace("epsilon = 8.0", "epsilon_per_update = 2.0")
+    text = text.replace('recipe = "signds"', 'recipe = "signds"\nrounds = 3')
+    before, own = text.split("[simulation]")[0], text[text.index("[recipe]") :]
+    site = '[[site]]\nname = "{}"\ndata = "rows.npz"\n'
+    path.write_text(f"{before}{own}{site.format('north')}epsilon = {cap}\n{site.format('south')}")
+    return path
+
+
+def test_plan_and_run_tell_of_calls_that_a_site_s_cap_does_not_allow(tmp_path: Path) -> None:
+    path = capped(tmp_path, cap=4.5)
+    refused = "Site north may be called 3 times, and its cap ε = 4.5 allows 2: it refuses the rest"
+    assert any(refused in warning for warning in warned(path))
+    assert refused in told("run", path, "--out", tmp_path / "release", "--quiet")
+    assert not any("cap" in warning for warning in warned(capped(tmp_path, cap=6.0)))
+
+
+def test_plan_refuses_a_cap_below_one_update(tmp_path: Path) -> None:
+    result = runner.invoke(app, ["plan", str(capped(tmp_path, cap=1.9))], env=WIDE)
+    assert result.exit_code == 6 and "site north's cap ε=1.9" in result.output
+
+
 def test_plan_warns_where_a_choice_is_close_to_chance(tmp_path: Path) -> None:
     (found,) = warned(study(tmp_path, epsilon=0.2))
     assert CHANCE in found and "already answers once" in found and "leave" not in found

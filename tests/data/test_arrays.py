@@ -48,7 +48,7 @@ def test_an_empty_array_file_is_a_site_without_records(tmp_path) -> None:
         ({"X": np.zeros((2, 12), np.uint8)}, "shape"),
         ({"X": np.zeros((2, 4, 3))}, "whole numbers 0 to 255"),
         ({"Z": np.zeros((2, 4, 3), np.uint8)}, "X"),
-        ({"X": np.zeros((2, 4, 3), np.uint8), "who": np.zeros(2)}, "found X, who, y"),
+        ({"X": np.zeros((2, 4, 3), np.uint8), "who": np.zeros(2)}, "found 'X', 'who', 'y'"),
         ({"X": np.array(0, np.uint8)}, "shape"),
     ],
 )
@@ -178,3 +178,11 @@ def test_notes_in_json_do_not_turn_class_folders_into_leaf(tmp_path) -> None:
     _save(tmp_path / "dog" / "1.png")
     (tmp_path / "notes.json").write_text("{}")
     assert len(read(tmp_path, IMAGES)) == 1
+
+
+def test_of_many_arrays_a_few_are_named_in_plain_letters(tmp_path) -> None:
+    names = {"a\x1b[31m\nb": np.zeros(1), **{f"n{i}": np.zeros(1) for i in range(20)}}
+    np.savez(tmp_path / "a.npz", **names)
+    with pytest.raises(DataError, match="and 16 more") as caught:
+        read(tmp_path / "a.npz", IMAGES)
+    assert "\x1b" not in str(caught.value) and "n9" not in str(caught.value)

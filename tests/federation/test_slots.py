@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -8,7 +10,8 @@ from understudy.errors import PrivacyError
 from understudy.federation import slots
 from understudy.federation.slots import Private, seal
 from understudy.privacy.clip import Bounded, clip
-from understudy.privacy.plan import PrivacyPlan
+from understudy.privacy.plan import Part, PrivacyPlan
+from understudy.privacy.select import Selection
 from understudy.rng import NoiseSource, Streams
 
 
@@ -194,3 +197,19 @@ def test_without_a_rate_every_record_is_in_the_batch() -> None:
     p = plan("record", "central")
     members = Private(p, 0, source()).sample("sum", shards(2, 5))
     assert torch.equal(members[:, 1], torch.arange(10))
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_an_update_of_choices_that_is_not_finite_counts_as_zero(bad: float) -> None:
+    """To refuse it would say something about its site; the others' messages are as before."""
+    part = Part("update", (9,), "client", rule=Selection(9, 3, 2, 1.0))
+    private = plan("site", "local", ToyMean)
+    chosen = replace(private, parts=(part,), joins=1)
+    update = torch.randn(3, 9, generator=torch.Generator().manual_seed(0))
+    spoiled, quiet = update.clone(), update.clone()
+    spoiled[1, 4], quiet[1] = bad, 0.0
+    sent = [
+        seal(chosen, {"update": value}, Private(chosen, 0, source()), source()).parts["update"]
+        for value in (spoiled, quiet)
+    ]
+    assert torch.equal(*sent) and sent[0].dtype == torch.int32

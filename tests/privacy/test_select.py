@@ -90,6 +90,25 @@ def test_every_output_probability_and_every_ratio(d, k, h, epsilon) -> None:
     assert worst == pytest.approx(math.exp(epsilon)), "the budget is not used up"
 
 
+@pytest.mark.parametrize("epsilon", [0.5, 3.0])
+@pytest.mark.parametrize(("subset", "k", "h"), [(4, 2, 1), (4, 2, 2), (3, 1, 1), (4, 1, 1)])
+def test_every_ratio_within_drawn_subsets(subset, k, h, epsilon) -> None:
+    """SubMDS: the mixture over all subsets, for all orders of five values."""
+    rule = Selection(5, k, h, epsilon, subset)
+    pools = [set(pool) for pool in itertools.combinations(range(5), subset)]
+    outputs = [set(j) for j in itertools.combinations(range(5), h)]
+
+    def chance(order: tuple[int, ...], j: set[int]) -> float:
+        tops = [[i for i in order if i in pool][:k] for pool in pools if j <= pool]
+        return sum(rule.probability(len(j & set(top))) for top in tops) / len(pools)
+
+    table = np.array(
+        [[chance(order, j) for j in outputs] for order in itertools.permutations(range(5))]
+    )
+    assert table.sum(1) == pytest.approx(np.ones(len(table)), abs=1e-12)
+    assert (table.max(0) / table.min(0)).max() <= math.exp(epsilon) * (1 + 1e-9)
+
+
 @pytest.mark.parametrize("subset", [None, 5])
 @pytest.mark.parametrize(("k", "h", "epsilon"), [(2, 1, 1.0), (2, 2, 0.7), (2, 2, 3.0)])
 def test_messages_follow_the_formula(k, h, epsilon, subset) -> None:

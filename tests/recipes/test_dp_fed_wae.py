@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
+from understudy import Records
 from understudy.data.encode import encode
 from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
@@ -274,6 +275,27 @@ def test_images_are_drawn_by_class(net: str) -> None:
     made = recipe.finish(recipe.init(rng=Streams.from_seed(0)), rng=Streams.from_seed(0))
     x, y = made.rows(6, label=1, rng=Streams.from_seed(0))
     assert x.shape == (6, 64) and y.tolist() == [1] * 6
+
+
+def halves(n: int, seed: int) -> Records:
+    """Images that are bright on the left (a) or on the right (b)."""
+    y = np.arange(n) % 2
+    x = np.random.default_rng(seed).integers(0, 60, (n, 8, 8)).astype(np.uint8)
+    x[y == 0, :, :4] += 180
+    x[y == 1, :, 4:] += 180
+    return Records(images=x, labels=np.array(["a", "b"])[y])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("net", ["dense", "conv"])
+def test_images_are_learnt_by_votes(net: str) -> None:
+    """Through the whole way, sites' choices included, at an ε that hardly distorts them."""
+    own = {"net": net, "widths": None, "global_rate": 10.0 if net == "conv" else 3.0}
+    tables = dict(privacy={"epsilon_per_update": 16.0}, recipe=own, study={"rounds": 100})
+    made = run(study(IMAGE, 200, **tables), [halves(4, i) for i in range(200)], seed=0, rows=10)
+    for label, sign in (("a", 1), ("b", -1)):
+        columns = made.sample(60, label=label, seed=0).images.mean((0, 1))
+        assert sign * (columns[:4].mean() - columns[4:].mean()) > 50
 
 
 def test_auxiliary_rows_start_the_nets_elsewhere(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +16,13 @@ from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
 from understudy.data.table import Records, from_frame
 from understudy.errors import PrivacyError, StudyError, WireError
-from understudy.federation.recipe import Task
+from understudy.federation.recipe import State, Task
+from understudy.federation.site import Sites
 from understudy.federation.slots import Private, seal
 from understudy.nets import kernels, layers, stacked
 from understudy.nets.stacked import ClassifierNet
 from understudy.privacy.claim import claims, headline
+from understudy.privacy.clip import Sealed
 from understudy.privacy.select import Selection
 from understudy.recipes import build, signds
 from understudy.recipes.dp_fed_wae import DpFedWAE
@@ -429,23 +433,29 @@ ODD = {
     "missing": lambda arrays, name: {n: a for n, a in arrays.items() if n != name},
     "double": lambda arrays, name: arrays | {name: arrays[name].double()},
     "complex": lambda arrays, name: arrays | {name: arrays[name].to(torch.complex64)},
-    "short": lambda arrays, name: arrays | {name: arrays[name][:1]},
+    "short": lambda arrays, name: arrays | {name: arrays[name][: len(arrays[name]) // 2]},
+    "scalar": lambda arrays, name: arrays | {name: arrays[name].sum()},
     "narrow": lambda arrays, name: arrays | {name: arrays[name][..., :1]},
     "deep": lambda arrays, name: arrays | {name: arrays[name].unsqueeze(-1)},
 }
 
 
-@pytest.mark.parametrize("name", ["centre", "basis"])
+@pytest.mark.parametrize(
+    ("own", "name"),
+    [
+        *(({"model": m}, name) for m in ("logistic", "lenet") for name in ("centre", "basis")),
+        *(({"model": m, "directions": d}, "model") for m in ("nn", "lenet") for d in (0.0, 0.4)),
+    ],
+)
 @pytest.mark.parametrize("odd", ODD)
-@pytest.mark.parametrize("model", ["logistic", "lenet"])
-def test_odd_directions_are_refused_by_every_site_alike(model: str, odd: str, name: str) -> None:
-    recipe, rng = build(study(IMAGE, recipe={"model": model})), Streams.from_seed(0)
+def test_odd_arrays_are_refused_by_every_site_alike(own: Any, odd: str, name: str) -> None:
+    recipe, rng = build(study(IMAGE, recipe=own)), Streams.from_seed(0)
     images = np.zeros((6, 28, 28), np.uint8)
     data = encode(IMAGE, Records(images=images, labels=np.array(list("012345"))))
     arrays = recipe.task(recipe.init(rng=rng), 0).arrays
     private, said = Private(recipe.plan, 0, NoiseSource.seeded(rng)), set()
     for rows in (0, 1, 6):
-        with pytest.raises(WireError, match=f"{name} of directions") as caught:
+        with pytest.raises(WireError, match=f"a task's {name}: 32-bit") as caught:
             shards = Shards.pack(data, [np.arange(rows)])
             recipe.local(Task(ODD[odd](arrays, name)), {}, shards, private, rng=rng)
         said.add(str(caught.value))
@@ -580,3 +590,55 @@ def test_few_votes_teach_more_about_strokes_and_waves_than_about_pixels(view: st
         guesses = [said["predicted"].astype(str).to_numpy() for said in found]
         scores.append(np.mean([(guess == held.labels).mean() for guess in guesses]))
     assert scores[1] > scores[0] + 0.05, scores
+
+
+@pytest.mark.parametrize("cohort", [{"rate": 0.5, "joins": 2}, {"size": 20}])
+def test_no_site_answers_more_often_than_its_life_allows(monkeypatch, cohort) -> None:
+    """Answers are counted where they leave a site, not where the plan says how many there are."""
+    answered: Counter[int] = Counter()
+    answer = Sites.answer
+
+    def counted(sites: Sites, task: Task, round: int, clients: np.ndarray) -> Sealed:
+        answered.update(clients.tolist())
+        return answer(sites, task, round, clients)
+
+    monkeypatch.setattr(Sites, "answer", counted)
+    found = run(study(cohort=cohort), [rows(3, seed=i) for i in range(60)], seed=0)
+    life = found.plan.participations
+    assert max(answered.values()) == life == (2 if "joins" in cohort else 4)
+    assert headline(found.claims) == pytest.approx(4.0 * life)
+
+
+def test_a_resumed_run_keeps_kernels_and_directions(tmp_path: Path) -> None:
+    """They are drawn once: votes of both halves are about the same directions."""
+    begun: list[State] = []
+    images = np.random.default_rng(0).integers(0, 256, (60, 28, 28)).astype(np.uint8)
+    whole = Records(images=images, labels=np.arange(60).astype(str).astype("<U1"))
+    sites = [whole.take(np.array([i])) for i in range(60)]
+    asked = study(IMAGE, recipe={"model": "lenet", "directions": 0.2})
+
+    def stop(done: int, total: int) -> None:
+        if done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SignDS, "finish", _kept(begun, SignDS.finish))
+        with pytest.raises(KeyboardInterrupt):
+            run(asked, sites, out=tmp_path / "out", seed=0, progress=stop)
+        patch.setattr(SignDS, "init", None)  # whoever resumes draws none
+        run(asked, sites, out=tmp_path / "out", seed=0, resume=True)
+    drawn = build(asked).init(rng=Streams.from_seed(0).child("init"))
+    for name in ("centre", "basis"):
+        assert torch.equal(begun[0][name], drawn[name])
+    recipe = build(asked)
+    fixed = layers.size(recipe.spec.net[: recipe.directions.first])
+    assert torch.equal(begun[0]["model"][:, :fixed], drawn["model"][:, :fixed])
+    assert not torch.equal(begun[0]["model"], drawn["model"])
+
+
+def _kept(states: list[State], finish: Any) -> Any:
+    def kept(recipe: SignDS, state: State, *, rng: Streams) -> Classifier:
+        states.append(state)
+        return finish(recipe, state, rng=rng)
+
+    return kept

@@ -27,7 +27,6 @@ from understudy.cli.console import (
     spinner,
 )
 from understudy.cli.warnings import warnings
-from understudy.data.schema import Schema
 from understudy.errors import StudyError
 from understudy.federation.recipe import Recipe
 from understudy.privacy.claim import Claim, claims, projection, round_up, spent_so_far
@@ -104,7 +103,7 @@ def _as_json(
         "epsilon_per_update": recipe.plan.update_epsilon,
         "updates_per_site": sum(phase.participations for phase in recipe.plan.phases),
         "claims": [claim.to_dict() for claim in said],
-        "warnings": warnings(recipe.plan, recipe.schema),
+        "warnings": warnings(study, recipe.plan),
         **_net(recipe),
         "projections": projected,
     }
@@ -131,7 +130,7 @@ def _show(
         table.add_row(f"[bold]{name}", value)
     console.print(table)
     console.print(claims_panel(said))
-    _warn(found, recipe.schema, console)
+    _warn(study, found, console)
     if recipe.info.corrections:
         console.print(f"[dim]{recipe.info.corrections}[/]")
     if projected:
@@ -194,8 +193,8 @@ def _net(recipe: Recipe) -> dict[str, str]:
     return {"net": recipe.about} if isinstance(recipe, SignDS) else {}
 
 
-def _warn(plan: PrivacyPlan, schema: Schema, console: Console) -> None:
-    for warning in warnings(plan, schema):
+def _warn(study: Study, plan: PrivacyPlan, console: Console) -> None:
+    for warning in warnings(study, plan):
         console.print(f"[yellow]![/] {escape(warning)}", highlight=False)
 
 
@@ -263,7 +262,7 @@ def run(
                 {"ok": True, "release": str(out), "claims": [c.to_dict() for c in release.claims]}
             )
         else:
-            _say_done(release, out)
+            _say_done(loaded, release, out)
 
 
 def train(study: Study, out: Path, quiet: bool, **options: Any) -> Release:
@@ -321,10 +320,10 @@ def _price_so_far(recipe: Recipe) -> Callable[[int], str]:
     return (lambda done: "not private") if recipe.plan.trust == "none" else note
 
 
-def _say_done(release: Release, out: Path) -> None:
+def _say_done(study: Study, release: Release, out: Path) -> None:
     console = Console()
     console.print(claims_panel(release.claims))
-    _warn(release.plan, release.schema, console)
+    _warn(study, release.plan, console)
     place = shlex.quote(str(out))
     console.print(f"[green]✓[/] release in [bold]{out}[/]", soft_wrap=True)
     console.print(f"  understudy verify {place}", soft_wrap=True)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from understudy.data.schema import Schema
 from understudy.privacy.claim import round_up
 from understudy.privacy.plan import PrivacyPlan
 from understudy.privacy.select import Selection
+from understudy.run import site_plans
+from understudy.study import Study
 
 __all__ = ["warnings"]
 
 _TELLING = 0.1  # a choice that tells less than this share is as good as a lot
 
 
-def warnings(plan: PrivacyPlan, schema: Schema) -> list[str]:
-    """Why little will be learnt, if so: idle sites, or choices that say little."""
+def warnings(study: Study, plan: PrivacyPlan) -> list[str]:
+    """Why little will be learnt, if so: idle or reluctant sites, or choices that say little."""
     rules = [part.rule for part in plan.parts if isinstance(part.rule, Selection)]
     found = [said(rule, plan) for rule in rules for said in (_of_chance, _of_votes)]
-    return [warning for warning in (_of_idle(plan, schema), *found) if warning]
+    idle = _of_idle(plan, study.schema)
+    return [warning for warning in (idle, *_of_caps(study, plan), *found) if warning]
 
 
 def _of_idle(plan: PrivacyPlan, schema: Schema) -> str:
@@ -28,6 +33,22 @@ def _of_idle(plan: PrivacyPlan, schema: Schema) -> str:
         f"{plan.sites:,} sites for the {schema.records:,} records of the schema: {idle:,} or more "
         "have no rows, and only add noise. Have fewer sites, or correct the schema."
     )
+
+
+def _of_caps(study: Study, plan: PrivacyPlan) -> Iterator[str]:
+    """Sites that are called more often than their own caps allow."""
+    asked = _answers(plan)
+    for site, own in zip(study.sites, site_plans(study, plan), strict=True):
+        if _answers(own) < asked:
+            yield (
+                f"Site {site.name} may be called {asked} times, and its cap ε = {site.epsilon:g} "
+                f"allows {_answers(own)}: it refuses the rest, and sends and spends nothing there."
+            )
+
+
+def _answers(plan: PrivacyPlan) -> int:
+    """How often one site answers at most."""
+    return sum(phase.participations for phase in plan.phases)
 
 
 def _of_chance(rule: Selection, plan: PrivacyPlan) -> str:

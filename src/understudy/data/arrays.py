@@ -16,7 +16,7 @@ import numpy as np
 from understudy.data.celeba import ATTRIBUTES, read_celeba
 from understudy.data.images import IMAGE_FILES, read_images
 from understudy.data.leaf import is_leaf, read_leaf
-from understudy.data.records import Progress, Records, check_size, file_kind, unreadable
+from understudy.data.records import Progress, Records, check_size, file_kind, some, unreadable
 from understudy.data.schema import Schema
 from understudy.data.series import fill_missing
 from understudy.errors import DataError
@@ -53,7 +53,7 @@ def main_array(arrays: dict[str, np.ndarray], schema: Schema) -> np.ndarray:
     if len(keys) != 1 or extra:
         raise DataError(
             "an npz file with X (or images, or series) and y",
-            f"{', '.join(sorted(arrays)) or 'no array'}",
+            some(sorted(arrays)) or "no array",
             "name the rows X and their classes y, and list other arrays under ignore in the schema",
         )
     return arrays[keys[0]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ __all__ = [
     "check_size",
     "crossing",
     "file_kind",
+    "some",
     "unreadable",
 ]
 
@@ -115,3 +116,9 @@ def memory_limit() -> int:
 def unreadable(path: Path, error: Exception) -> DataError:
     """The error for a damaged file: its kind, never its contents."""
     return DataError("a readable data file", f"{path.name}: {type(error).__name__}", "re-export it")
+
+
+def some(names: Sequence[str]) -> str:
+    """The first few names of columns or arrays, for an error."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(map(repr, names[:5])) + more

@@ -18,7 +18,7 @@ import pandas as pd
 from understudy.data.arrays import load_npz, main_array, read_arrays
 from understudy.data.cells import read_cells, settle, texts, to_array
 from understudy.data.layout import file_columns
-from understudy.data.records import Progress, Records, check_size, file_kind, unreadable
+from understudy.data.records import Progress, Records, check_size, file_kind, some, unreadable
 from understudy.data.schema import Schema
 from understudy.data.series import series_from_frame, series_to_frame
 from understudy.errors import DataError, OutputError
@@ -122,14 +122,14 @@ def check_columns(names: Sequence[str], schema: Schema, person_apart: bool = Fal
     lacking = [name for name in wanted if name not in there]
     if lacking:
         hint = "rename or add them" if len(lacking) < len(wanted) else "add the header line"
-        raise DataError("the declared columns", f"no {_some(lacking)}", hint)
+        raise DataError("the declared columns", f"no {some(lacking)}", hint)
     if len(there) < len(names):
         raise DataError("each column once", "a repeated column", "rename or remove it")
     extra = there - {*wanted, *schema.ignore, schema.person}
     if extra:
         raise DataError(
             "only declared columns",
-            f"also {_some(sorted(extra))}",
+            f"also {some(sorted(extra))}",
             "describe them in the schema or list them under ignore",
         )
 
@@ -232,8 +232,3 @@ def _write(records: Records, path: Path, kind: str, zipped: bool) -> None:
         frame.to_csv(
             path, index=False, date_format="%Y-%m-%d", compression="gzip" if zipped else None
         )
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(map(repr, names[:5])) + more

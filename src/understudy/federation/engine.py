@@ -130,8 +130,9 @@ class Engine:
         """The first round that was never charged, and the last state that was completed."""
         charged = 1 + max((r.round for r in receipts_in(self.ledger.entries)), default=-1)
         saved = self.checkpoint.load() if self.checkpoint else None
-        done, state = 0, self.recipe.init(rng=self.streams.child("init"))
-        if saved is not None:
+        if saved is None:
+            done, state = 0, self.recipe.init(rng=self.streams.child("init"))
+        else:
             kept = {k.removeprefix(_RUNTIME): v for k, v in saved.state.items() if _RUNTIME in k}
             self.runtime.restore(kept)
             done, state = saved.round, {k: v for k, v in saved.state.items() if _RUNTIME not in k}

@@ -31,12 +31,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from understudy.data.layout import overlap, overlap_notes
 from understudy.data.schema import Schema
 from understudy.data.shards import Shards
-from understudy.errors import PrivacyError, StudyError
+from understudy.errors import PrivacyError, StudyError, WireError
 from understudy.federation.slots import Private
 from understudy.privacy.account import pure_epsilon
 from understudy.privacy.clip import Bounded, Slot, Unit
@@ -65,6 +66,18 @@ class Task:
 
     arrays: dict[str, Tensor] = field(default_factory=dict)
     values: dict[str, int | float | str | bool] = field(default_factory=dict)
+
+    def array(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """An array of 32-bit floats of this shape; any other is refused before rows are seen.
+
+        It comes from a server: one that only sites with rows fail on would tell who has some.
+        """
+        found = self.arrays.get(name)
+        if found is None or tuple(found.shape) != shape or found.dtype != torch.float32:
+            told = "none" if found is None else f"{found.dtype} of shape {[*found.shape]}"
+            expected = f"a task's {name}: 32-bit numbers of shape {[*shape]}"
+            raise WireError(expected, told, "ask whoever runs the server; nothing was sent")
+        return found
 
 
 @dataclass(frozen=True)

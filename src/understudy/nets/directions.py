@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from understudy.errors import WireError
 from understudy.nets import layers
 from understudy.nets.layers import Dense, Net, Params
 from understudy.nets.pictures import made_up
@@ -64,6 +63,11 @@ class Directions:
         return {**plain, weight: (self.kept, plain[weight][1])}
 
     @property
+    def drawn(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of what `draw` makes."""
+        return {"centre": (self.inputs,), "basis": (self.inputs, self.kept)}
+
+    @property
     def size(self) -> int:
         """How many numbers are taught."""
         return sum(math.prod(shape) for shape in self.shapes.values())
@@ -84,16 +88,6 @@ class Directions:
         variance, basis = torch.linalg.eigh(rows.T @ rows / len(rows))
         loud = (variance.clamp(min=0) + self.faint * variance.mean()).rsqrt()
         return {"centre": centre, "basis": (basis * loud).flip(1)[:, : self.kept].float()}
-
-    def check(self, drawn: Mapping[str, Tensor]) -> None:
-        """Refuse other arrays than `draw` makes: they come from a server."""
-        wanted = {"centre": [self.inputs], "basis": [self.inputs, self.kept]}
-        for name, shape in wanted.items():
-            found = drawn.get(name)
-            if found is None or [*found.shape] != shape or found.dtype != torch.float32:
-                told = "none" if found is None else f"{found.dtype} of shape {[*found.shape]}"
-                expected = f"{name} of directions, 32-bit numbers of shape {shape}"
-                raise WireError(expected, told, "ask whoever runs the server; nothing was sent")
 
     def taught(self, change: Tensor, drawn: Mapping[str, Tensor]) -> Tensor:
         """Changes ``[C, P]`` of the net, as gradients, in these coordinates ``[C, P′]``."""

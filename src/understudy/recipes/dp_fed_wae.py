@@ -171,6 +171,11 @@ class DpFedWAE:
             found["head"] = slice(net, net + layers.size(self.label.net))
         return found
 
+    @property
+    def size(self) -> int:
+        """How many numbers the model [net, head] has."""
+        return max(place.stop for place in self.parts.values())
+
     def turn(self, round: int) -> str:
         """The part that a round teaches."""
         if self.options.teach == "paper":
@@ -209,9 +214,9 @@ class DpFedWAE:
         self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
     ) -> tuple[dict[str, Tensor], State]:
         """What the site's rows change in the part; the engine chooses what is sent of it."""
-        own = selection.compact(data)
+        model, own = task.array("model", (1, self.size)), selection.compact(data)
         x, y = self._seen(own.x, own.y)
-        rows, model = Shards(x, y, own.starts, own.counts), task.arrays["model"].float()
+        rows = Shards(x, y, own.starts, own.counts)
         part, net = str(task.values["part"]), model[:, : vae.size(self.spec)]
         if part == "margins" and self.layout is not None:
             change = parts.margins(self.spec, self.layout, net, rows, rng=rng)

@@ -163,7 +163,7 @@ class FedSTDG:
         self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
     ) -> tuple[dict[str, Tensor], State]:
         """Train on the site's series; the engine chooses coordinates and answers by the bit."""
-        model, rows = task.arrays["model"], selection.compact(data)
+        model, rows = task.array("model", (1, vae.size(self.spec))), selection.compact(data)
         how = selection.one_step(self.training, self.plan)
         change = wae.local_update(self.spec, self.options, how, model, rows, rng=rng)
         if not self.adapts:

@@ -154,7 +154,7 @@ class SignDS:
             )
         spec = _spec(study.schema, own)
         plan = selection.selection_plan(study, cls.info, layers.size(spec.net), own)
-        own = _as_taught(own, plan, spec)
+        own = _as_taught(own, plan, spec, study.schema)
         taught = _directions(study.schema, own)
         if taught:
             plan = selection.selection_plan(study, cls.info, taught.size, own)
@@ -218,9 +218,9 @@ class SignDS:
         self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
     ) -> tuple[dict[str, Tensor], State]:
         """Train on the site's rows; the engine chooses what is sent of the change."""
-        if self.directions:
-            self.directions.check(task.arrays)
-        start = task.arrays["model"].expand(len(data), -1)
+        start = task.array("model", (1, layers.size(self.spec.net))).expand(len(data), -1)
+        known = self.directions.drawn if self.directions else {}
+        drawn = {name: task.array(name, shape) for name, shape in known.items()}
         training = selection.one_step(self.training, self.plan)
         plan, how = selection.local_batches(data, training, rng=rng), selection.optimiser(training)
         params = layers.unflatten(self.spec.net, start)
@@ -228,7 +228,7 @@ class SignDS:
         trained, _ = train(params, self._loss, data.x, data.y, plan, how, only=only, rng=rng)
         update = layers.flatten(self.spec.net, trained) - start
         if self.directions:
-            update = self.directions.taught(update, task.arrays)
+            update = self.directions.taught(update, drawn)
         return {"update": update}, {}
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
@@ -262,7 +262,8 @@ def _refuse_idle(study: Study, own: SignDSOptions) -> None:
     idle = [n for n, used in heard.items() if study.options.get(n) not in _OFF and not used]
     if idle:
         seen = f', view = "{own.view}"' if viewed else ""
-        trust = ' and trust = "none"' if study.privacy.trust == "none" else ""
+        bare = "directions" in idle and study.privacy.trust == "none"
+        trust = ' and trust = "none"' if bare else ""
         raise StudyError(
             ", ".join(f"recipe.{name} with {_NEEDS[name]}" for name in idle),
             f'{", ".join(idle)} with model = "{own.model}"{seen}, kind = "{kind}"{trust}',
@@ -291,13 +292,15 @@ def _by_pictures(schema: Schema, own: SignDSOptions) -> bool:
     return schema.kind == "image" and (own.model == "lenet" or strokes)
 
 
-def _as_taught(own: SignDSOptions, plan: PrivacyPlan, spec: ClassifierNet) -> SignDSOptions:
+def _as_taught(
+    own: SignDSOptions, plan: PrivacyPlan, spec: ClassifierNet, schema: Schema
+) -> SignDSOptions:
     """Few votes are cast in the main directions alone; without privacy there are none to cast."""
     if plan.trust == "none":
         return replace(own, directions=0.0, balance=0.0)
     if own.directions is not None:
         return own
-    if Directions(spec.net, 1).inputs > MOST_INPUTS:
+    if not _by_pictures(schema, own) or Directions(spec.net, 1).inputs > MOST_INPUTS:
         return replace(own, directions=0.0)
     updates = min(plan.rounds * plan.cohort, plan.participations * plan.sites)
     many = updates >= layers.size(spec.net)
