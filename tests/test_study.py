@@ -71,6 +71,19 @@ def test_unknown_keys_are_refused_everywhere(tables: dict) -> None:
         parse(**tables)
 
 
+def test_options_of_a_split_are_known_before_any_row_is_read() -> None:
+    simulation = {"data": "d", "sites": 2}
+    parse(simulation={**simulation, "split": "dirichlet", "alpha": 0.3})
+    with pytest.raises(StudyError, match=r"options .none. for split 'uniform'; found alpha"):
+        parse(simulation={**simulation, "alpha": 0.3})
+
+
+def test_sites_do_not_share_a_ledger() -> None:
+    sites = [{"name": n, "data": "d", "ledger": f"{n}/../l.jsonl"} for n in "ab"]
+    with pytest.raises(StudyError, match="a ledger of its own"):
+        parse(site=sites)
+
+
 def test_the_refusal_names_the_key_and_what_is_known() -> None:
     with pytest.raises(StudyError) as refusal:
         parse(privacy={"epsilom": 1})

@@ -131,6 +131,8 @@ def _split(study: Study, progress: Progress | None, *, rng: Streams) -> Shards:
     else:
         records = read(study.base / source, study.schema, progress=progress)
     rows = encode(study.schema, records)
+    if not len(rows):
+        raise DataError("rows to deal out to sites", f"none in {source}", "is the file complete?")
     given: dict[str, Any] = {"rng": rng.numpy("split"), "records": records}
     for name in given.keys() & plan.options.keys():
         raise StudyError("options of the split", f"simulation.{name}", "remove it")

@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from understudy.data.schema import Schema
 from understudy.data.schema_toml import toml_value
+from understudy.data.split import check_options
 from understudy.errors import StudyError
 from understudy.privacy.clip import Unit
 from understudy.privacy.plan import Trust
@@ -228,9 +229,9 @@ def _simulation(data: Mapping[str, Any]) -> Simulation:
     table = _table(Simulation, own, "simulation.")
     if table.sites < 1:
         raise StudyError("simulation.sites of at least 1", str(table.sites), "raise it")
-    return Simulation(
-        table.data, table.sites, table.split, {k: v for k, v in data.items() if k not in own}
-    )
+    extra = {k: v for k, v in data.items() if k not in own}
+    check_options(table.split, extra)
+    return Simulation(table.data, table.sites, table.split, extra)
 
 
 def _mapping(data: object, where: str) -> None:
@@ -362,6 +363,9 @@ def _check_sites(study: Study) -> None:
         raise StudyError("[simulation] or [[site]] entries", "both", "leave one of them out")
     if len({entry.name for entry in study.sites}) < len(study.sites):
         raise StudyError("a name of its own for each site", "a repeated name", "rename one")
+    ledgers = [study.base / entry.ledger for entry in study.sites if entry.ledger]
+    if len({path.resolve() for path in ledgers}) < len(ledgers):
+        raise StudyError("a ledger of its own for each site", "a shared one", "name another file")
     for entry in study.sites:
         if entry.epsilon is not None and not (entry.epsilon > 0 and math.isfinite(entry.epsilon)):
             raise StudyError("site.epsilon above 0 and finite", f"{entry.epsilon}", "correct it")

@@ -86,6 +86,8 @@ def table(*lines: str) -> str:
 
 
 REFUSED = {
+    "no rows at all": (dict(rows=table(HEADER)), 3),
+    "an empty file": (dict(rows=""), 3),
     "missing column": (dict(rows=table("age,pulse,sick", "30,70,no")), 3),
     "extra column": (dict(rows=table(HEADER + ",extra", "30,70,a,no,1")), 3),
     "duplicate column": (dict(rows=table(HEADER + ",age", "30,70,a,no,30")), 3),
@@ -131,12 +133,22 @@ def test_no_error_shows_a_value_of_a_record(secret: str, tmp_path: Path) -> None
 
 
 ACCEPTED = {
-    "no rows": table(HEADER),
     "one row": table(HEADER, "30,70,a,no"),
     "one class": table(HEADER, *["30,70,a,no"] * 20),
     "values out of bounds": table(HEADER, "999,-5,a,no", "30,1e9,b,yes"),
     "byte order mark": "\ufeff" + table(HEADER, *ROWS),
 }
+
+
+@pytest.mark.parametrize("held", ["", table(HEADER)])
+def test_a_site_without_rows_takes_part_like_any_other(held: str, tmp_path: Path) -> None:
+    study = write_study(tmp_path)
+    (tmp_path / "none.csv").write_text(held)
+    site = '[[site]]\nname = "{0}"\ndata = "{0}.csv"\n'
+    agreed = study.read_text().split("[simulation]")[0]
+    study.write_text(agreed + site.format("rows") + site.format("none"))
+    code, text = run(study)
+    assert code == 0, text
 
 
 @pytest.mark.parametrize("case", ACCEPTED)

@@ -262,3 +262,9 @@ def test_what_is_protected_otherwise_is_not_added_up(tmp_path: Path) -> None:
         ledger.reserve("one", RUN, 1e-5, "record")
         with pytest.raises(BudgetError, match="a ledger for site"):
             ledger.check("two", RUN, 1e-5, 1e9, "site")
+
+
+@pytest.mark.parametrize("place", ["none/ledger.jsonl", "."])
+def test_a_ledger_that_cannot_be_written_is_an_error_with_advice(tmp_path: Path, place) -> None:
+    with pytest.raises(OutputError, match=r"a ledger that can be written.*create its folder"):
+        Ledger(tmp_path / place)

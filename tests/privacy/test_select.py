@@ -249,3 +249,10 @@ def test_updates_that_are_not_finite_are_refused_before_anything_is_drawn(value,
 def test_an_update_of_another_size_is_refused() -> None:
     with pytest.raises(PrivacyError, match="10 numbers"):
         sent(torch.zeros(2, 9), Selection(10, 3, 1, 1.0))
+
+
+@pytest.mark.parametrize("k", [26, 27, 0])
+def test_a_top_set_of_everything_is_refused_as_such(k: int) -> None:
+    """Not by a share of it that nobody asked for."""
+    with pytest.raises(PrivacyError, match=r"a top set of 1 to 25 of 26.*recipe\.top"):
+        optimal_output(26, k, 4.0, 0.8)

@@ -335,6 +335,12 @@ def test_a_generator_is_dp_fed_wae_under_these_options() -> None:
     assert recipe.options.teach == "paper", "SignDS-FL knows no parts"
 
 
+def test_a_generator_of_series_is_another_recipe() -> None:
+    series = Schema("series", "s", 100, COLUMNS[:2], shape=(24, 2))
+    with pytest.raises(StudyError, match=r"found series.*fedstdg"):
+        build(study(series, recipe={"model": "wae"}))
+
+
 def test_votes_move_the_model_by_the_rate() -> None:
     own = {"global_rate": 0.5, "decay": "none", "average": 0.0, "balance": 0.0}
     recipe = build(study(recipe=own))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,7 @@ from understudy.data.schema import Schema
 from understudy.errors import StudyError
 from understudy.rng import Streams
 
-__all__ = ["SPLITS", "split"]
+__all__ = ["SPLITS", "check_options", "split"]
 
 MAX_CLUSTERS = 1_000
 LARGE = 20_000
@@ -51,9 +51,18 @@ def split(
         raise StudyError(f"a split among {', '.join(SPLITS)}", repr(how), "choose one")
     if sites < 1:
         raise StudyError("at least one site", str(sites), "change sites")
-    deal = SPLITS[how]
-    taken = list(inspect.signature(deal).parameters)[4:]
-    allowed = [name for name in taken if name != "records"]
+    check_options(how, options)
+    generator = rng.numpy("split") if isinstance(rng, Streams) else rng
+    extra = {"records": records} if "records" in _parameters(how) else {}
+    site = SPLITS[how](schema, encoded, sites, rng=generator, **options, **extra)
+    if encoded.person is not None and how not in ("column", "person", "files"):
+        site = _keep_together(site, encoded.person)
+    return _parts(site, sites)
+
+
+def check_options(how: str, options: Iterable[str]) -> None:
+    """Refuse options that a split does not know."""
+    allowed = [name for name in _parameters(how) if name != "records"]
     unknown = sorted(set(options) - set(allowed))
     if unknown:
         raise StudyError(
@@ -61,12 +70,11 @@ def split(
             ", ".join(unknown),
             "remove or rename them",
         )
-    generator = rng.numpy("split") if isinstance(rng, Streams) else rng
-    extra = {"records": records} if "records" in taken else {}
-    site = deal(schema, encoded, sites, rng=generator, **options, **extra)
-    if encoded.person is not None and how not in ("column", "person", "files"):
-        site = _keep_together(site, encoded.person)
-    return _parts(site, sites)
+
+
+def _parameters(how: str) -> list[str]:
+    """What a split takes beside schema, rows, sites and chance."""
+    return list(inspect.signature(SPLITS[how]).parameters)[4:]
 
 
 def uniform(schema: Schema, rows: Encoded, sites: int, *, rng: np.random.Generator) -> np.ndarray:

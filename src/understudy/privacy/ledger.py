@@ -67,7 +67,14 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = open(path, "a+b", buffering=0)  # held open: it carries the lock
+        try:
+            self._file = open(path, "a+b", buffering=0)  # held open: it carries the lock
+        except OSError as error:
+            raise OutputError(
+                "a ledger that can be written",
+                f"{path.name}: {error.strerror}",
+                "create its folder, or name another file",
+            ) from error
         self._lock()
         try:
             self.entries = list(read_entries(self._read()))

@@ -73,12 +73,7 @@ class Selection:
             raise PrivacyError(
                 f"a subset of 1 to {self.size} coordinates", f"{pool}", "set a share in (0, 1]"
             )
-        if not 1 <= self.top < pool:
-            raise PrivacyError(
-                f"a top set of 1 to {pool - 1} of {pool} coordinates",
-                f"{self.top}",
-                "lower the top share (recipe.top), or raise recipe.subset",
-            )
+        _check_top(self.top, pool)
         if not 1 <= self.output <= min(self.top, pool - self.top):
             raise PrivacyError(
                 f"an output of 1 to {min(self.top, pool - self.top)} coordinates "
@@ -119,6 +114,15 @@ def check_epsilon(epsilon: float) -> None:
         )
 
 
+def _check_top(top: int, pool: int) -> None:
+    if not 1 <= top < pool:
+        raise PrivacyError(
+            f"a top set of 1 to {pool - 1} of {pool} coordinates",
+            f"{top}",
+            "lower the top share (recipe.top), or raise recipe.subset",
+        )
+
+
 def _log_ways(d: int, k: int, h: int) -> np.ndarray:
     """log ω_τ up to a constant, from the ratios of neighbours: exact for any d."""
     tau = np.arange(h, dtype=np.float64)
@@ -154,6 +158,7 @@ def optimal_output(d: int, k: int, epsilon: float, share: float) -> int:
     on to twice the last h that passed.
     """
     check_epsilon(epsilon)
+    _check_top(k, d)
     if not k / d < share < 1:
         raise PrivacyError(
             f"a wanted top share between {k / d:.3g} (what chance alone gives) and 1",

@@ -28,7 +28,6 @@ from torch import Tensor
 
 from understudy.data.schema import Schema
 from understudy.data.shards import Shards
-from understudy.errors import StudyError
 from understudy.federation.recipe import RecipeInfo, State, Task, make_pure_plan
 from understudy.federation.slots import Private
 from understudy.nets import layers
@@ -82,12 +81,12 @@ class FedSTDGOptions(WAEOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (0 < self.bit < 1 and 0 < self.fall < 1 and self.patience >= 1 and self.hidden >= 0):
-            raise StudyError(
-                "recipe.bit and fall between 0 and 1, patience of at least 1, hidden of 0 or more",
-                f"{self.bit}, {self.fall}, {self.patience}, {self.hidden}",
-                "correct it",
-            )
+        for name in ("bit", "fall"):
+            if not 0 < getattr(self, name) < 1:
+                raise selection.outside(name, "above 0 and below 1", getattr(self, name))
+        for name, least in (("patience", 1), ("hidden", 0)):
+            if getattr(self, name) < least:
+                raise selection.outside(name, f"of at least {least}", getattr(self, name))
 
 
 @dataclass(frozen=True)

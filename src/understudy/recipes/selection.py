@@ -33,6 +33,7 @@ __all__ = [
     "local_batches",
     "one_step",
     "optimiser",
+    "outside",
     "room",
     "selection",
     "selection_plan",
@@ -48,7 +49,9 @@ _NO_BOUND = 1e9  # without privacy an update is sent as it is
 class SelectionOptions:
     """The part of ``[recipe]`` that every recipe of choices has."""
 
-    top: float = setting(0.1, "share of all coordinates that make up the top set")
+    top: float = setting(
+        0.1, f"share of all coordinates in the top set; of few, {_LEAST_TOP} or a third at least"
+    )
     outputs: int = setting(0, "coordinates that a site sends; 0: as many as keep `share`")
     share: float = setting(0.8, "with outputs = 0: expected share of them from the top set")
     subset: float = setting(1.0, "share of coordinates a site draws to choose among (SubMDS)")
@@ -59,20 +62,21 @@ class SelectionOptions:
     def __post_init__(self) -> None:
         for name in ("top", "share"):
             if not 0 < getattr(self, name) < 1:
-                raise _outside(name, "as a share, above 0 and below 1", getattr(self, name))
+                raise outside(name, "as a share, above 0 and below 1", getattr(self, name))
         if not 0 < self.subset <= 1:
-            raise _outside("subset", "above 0 and at most 1", self.subset)
+            raise outside("subset", "above 0 and at most 1", self.subset)
         if not self.top < self.subset:
-            raise _outside("top", f"below recipe.subset = {self.subset:g}", self.top)
+            raise outside("top", f"below recipe.subset = {self.subset:g}", self.top)
         if not 0 < self.global_rate < float("inf"):
-            raise _outside("global_rate", "above 0 and finite", self.global_rate)
+            raise outside("global_rate", "above 0 and finite", self.global_rate)
         if not 0 <= self.average <= 1:
-            raise _outside("average", "from 0 to 1", self.average)
+            raise outside("average", "from 0 to 1", self.average)
         if self.outputs < 0:
-            raise _outside("outputs", "of 0 or more", self.outputs)
+            raise outside("outputs", "of 0 or more", self.outputs)
 
 
-def _outside(name: str, wanted: str, found: float) -> StudyError:
+def outside(name: str, wanted: str, found: float) -> StudyError:
+    """The error for an option of ``[recipe]`` beyond its range."""
     return StudyError(f"recipe.{name} {wanted}", f"{found}", "correct it")
 
 

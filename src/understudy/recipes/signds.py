@@ -143,6 +143,12 @@ class SignDS:
         """The recipe of a study; a generator is DP-Fed-WAE under these options."""
         own = options(SignDSOptions, study.options)
         _refuse_idle(study, own)
+        if own.model == "wae" and study.schema.kind == "series":
+            raise StudyError(
+                'a table or images for model = "wae"',
+                "series",
+                'choose "logistic" or "nn"; for synthetic series the recipe fedstdg',
+            )
         if own.model == "wae":
             return DpFedWAE.build(replace(study, options=_wae_options(own)))
         if study.schema.n_classes < 2:
