@@ -135,12 +135,15 @@ CASES = (
             "no privacy strokes": 1.0,
             "SignDS strokes h=1": 15.0, "SignDS strokes h=5": 10.0,
             "FedSel .5 strokes": 8.0, "PM strokes": 0.002,
-            "SignDS directions h=1": 8.0, "SignDS directions h=3": 6.0,
-            "SignDS directions h=5": 5.0, "FedSel .5 directions": 5.0, "PM directions": 0.002,
+            "SignDS directions h=1": 8.0, "SignDS directions h=3": 4.0,
+            "SignDS directions h=5": 3.0, "FedSel .5 directions": 5.0, "PM directions": 0.002,
         },
         plain={"optimiser": "sgd", "epochs": 1, "rate": 3.0},
         clip=0.05,
-        own={"SignDS strokes h=1": {"top": 0.05}, "SignDS directions h=1": {"top": 0.05}},
+        own={
+            "SignDS strokes h=1": {"top": 0.05}, "SignDS directions h=1": {"top": 0.05},
+            "SignDS directions h=3": {"top": 0.05},
+        },
         lifetime=((500, 1, 1.0), (20, 1, 10.0)),
     ),
     Case(
