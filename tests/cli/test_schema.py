@@ -78,6 +78,16 @@ def test_check_fails_on_rows_that_do_not_fit(folder) -> None:
     assert "whole numbers" in result.output and "public categories" in result.output
 
 
+def test_check_tells_an_empty_file_from_one_without_rows(folder) -> None:
+    (folder / "rows.csv").write_text("")
+    result = call("check", "schema.toml", "rows.csv")
+    assert result.exit_code == 3 and "no columns, no rows" in result.output
+    assert "fits" not in result.output and "fit as they are" not in result.output
+    (folder / "rows.csv").write_text("name,age,ward\n")
+    result = call("check", "schema.toml", "rows.csv")
+    assert result.exit_code == 0 and "no rows" in result.output and "fits" in result.output
+
+
 def test_check_as_json(folder) -> None:
     found = json.loads(call("check", "schema.toml", "rows.csv", "--json").stdout)
     assert found["ok"] and {"level", "text", "column", "rows"} == set(found["findings"][0])

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import gzip
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from understudy.data import Column, Finding, Schema, check
+from understudy.data import Column, Finding, Schema, check, read
 
 SCHEMA = Schema(
     "table",
@@ -64,8 +65,35 @@ def test_what_no_rule_handles_is_an_error(tmp_path, text: str, column: str | Non
     assert "secret" not in errors[0].text
 
 
-def test_no_rows_one_class_and_more_rows_than_declared_are_noted(tmp_path) -> None:
-    assert "contributes nothing" in findings(tmp_path, "")[0].text
+@pytest.mark.parametrize("text", ["", "\n\n", "\ufeff"])
+def test_an_empty_file_is_not_said_to_fit_but_read_as_a_site_without_rows(tmp_path, text) -> None:
+    (found,) = findings(tmp_path, text)
+    assert found.level == "error" and "empty: no columns, no rows" in found.text
+    assert len(read(tmp_path / "rows.csv", SCHEMA)) == 0
+
+
+@pytest.mark.parametrize("name", ["rows.csv.gz", "rows.parquet", "rows.npz"])
+def test_empty_files_of_any_kind_are_not_said_to_fit(tmp_path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(b"") if name.endswith("gz") else b"")
+    images = Schema("image", "i", 9, shape=(4, 4))
+    schemas = [SCHEMA, LONG, images] if name == "rows.npz" else [SCHEMA, LONG]
+    for schema in schemas:
+        (found,) = check(schema, path)
+        assert found.level == "error" and "the file is empty" in found.text
+        assert len(read(path, schema)) == 0
+
+
+@pytest.mark.parametrize("kind", ["table", "series"])
+def test_a_header_alone_fits_without_rows(tmp_path, kind: str) -> None:
+    text, schema = ("age,ward,ill\n", SCHEMA) if kind == "table" else ("id,t,v\n", LONG)
+    found = findings(tmp_path, text, schema)
+    assert [f.level for f in found] == ["ok", "note"]
+    assert found[0].text == "the declared columns are there"
+    assert "no rows" in found[1].text and "contributes nothing" in found[1].text
+
+
+def test_one_class_and_more_rows_than_declared_are_noted(tmp_path) -> None:
     assert "1 of 2 classes" in findings(tmp_path, "age,ward,ill\n3,a,1\n")[-1].text
     many = findings(tmp_path, "age,ward,ill\n" + "3,a,1\n3,a,0\n" * 5)
     assert many[0].level == "note" and "more than the 5" in many[0].text

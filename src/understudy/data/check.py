@@ -18,10 +18,15 @@ from understudy.data.layout import overlap_notes
 from understudy.data.records import Progress
 from understudy.data.schema import Column, Schema
 from understudy.data.series import channel_cells
-from understudy.data.table import Records, from_frame, is_series_table, read, read_frame
+from understudy.data.table import Records, from_frame, is_empty, is_series_table, read, read_frame
 from understudy.errors import DataError
 
 __all__ = ["Finding", "check"]
+
+EMPTY = (
+    "the file is empty: no columns, no rows. A run takes it for a site without rows; "
+    "if there should be some, export it again"
+)
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,8 @@ class Finding:
 def check(schema: Schema, path: str | Path, *, progress: Progress | None = None) -> list[Finding]:
     """Read a file by the schema and say what was found, errors last."""
     path = Path(path)
+    if is_empty(path):
+        return [Finding("error", EMPTY)]
     try:
         if path.exists() and is_series_table(path, schema):
             return _check_series(schema, read_frame(path, schema))
@@ -48,6 +55,8 @@ def check(schema: Schema, path: str | Path, *, progress: Progress | None = None)
 
 
 def _check_table(schema: Schema, frame: pd.DataFrame) -> list[Finding]:
+    if frame.empty:
+        return _no_rows(schema)
     frame = frame.set_axis([str(c).strip() for c in frame.columns], axis=1)
     found = [
         finding
@@ -66,6 +75,8 @@ def _check_table(schema: Schema, frame: pd.DataFrame) -> list[Finding]:
 
 def _check_series(schema: Schema, frame: pd.DataFrame) -> list[Finding]:
     """Cells first, then what only whole series show: steps, lengths, windows."""
+    if frame.empty:
+        return _no_rows(schema)
     frame = frame.set_axis([str(c).strip() for c in frame.columns], axis=1)
     pairs = zip(schema.columns, channel_cells(frame, schema), strict=True)
     found = [finding for pair in pairs for finding in _check_column(schema, *pair)]
@@ -75,6 +86,11 @@ def _check_series(schema: Schema, frame: pd.DataFrame) -> list[Finding]:
     records = from_frame(frame, schema)
     found += [Finding("note", note, schema.time) for note in overlap_notes(schema)]
     return [_count(schema, len(records)), *found, *_check_rows(schema, records)]
+
+
+def _no_rows(schema: Schema) -> list[Finding]:
+    """Of a table without rows, its header is all that can fit."""
+    return [Finding("ok", "the declared columns are there"), _count(schema, 0)]
 
 
 def _check_column(schema: Schema, column: Column, cells: pd.Series) -> list[Finding]:

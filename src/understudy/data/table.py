@@ -148,16 +148,35 @@ def read_frame(path: Path, schema: Schema | None = None) -> pd.DataFrame:
     return _frame_of_arrays(arrays, schema)
 
 
+def is_empty(path: Path) -> bool:
+    """Whether a file holds nothing at all, not even the names of columns or arrays."""
+    if not path.is_file() or not path.name.lower().removesuffix(".gz").endswith(".csv"):
+        return path.is_file() and path.stat().st_size == 0
+    try:
+        _read_header(path)
+    except pd.errors.EmptyDataError:
+        return True
+    except (OSError, EOFError, ValueError):
+        return False  # damaged: whoever reads it says how
+    return False
+
+
+_CSV = dict(dtype=str, keep_default_na=False, encoding="utf-8-sig", skipinitialspace=True)
+
+
+def _read_header(path: Path) -> list[str]:
+    top = pd.read_csv(path, header=None, nrows=1, **_CSV)  # type: ignore[call-overload]
+    return [str(name).strip() for name in top.iloc[0]]
+
+
 def _read_csv(path: Path, schema: Schema | None) -> pd.DataFrame:
-    options = dict(dtype=str, keep_default_na=False, encoding="utf-8-sig", skipinitialspace=True)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            top = pd.read_csv(path, header=None, nrows=1, **options)  # type: ignore[call-overload]
-            names = [str(name).strip() for name in top.iloc[0]]
+            names = _read_header(path)
             _check_names(names, schema)
             frame = pd.read_csv(  # type: ignore[call-overload]
-                path, header=0, names=names, index_col=False, **options
+                path, header=0, names=names, index_col=False, **_CSV
             )
     except pd.errors.EmptyDataError:
         return _no_rows(schema)
