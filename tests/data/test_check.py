@@ -4,9 +4,11 @@ import gzip
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from understudy.data import Column, Finding, Schema, check, read
+from understudy.data import Column, Finding, Records, Schema, check, encode, read
+from understudy.errors import DataError
 
 SCHEMA = Schema(
     "table",
@@ -91,6 +93,19 @@ def test_a_header_alone_fits_without_rows(tmp_path, kind: str) -> None:
     assert [f.level for f in found] == ["ok", "note"]
     assert found[0].text == "the declared columns are there"
     assert "no rows" in found[1].text and "contributes nothing" in found[1].text
+
+
+def test_missing_labels_are_filled_or_left_out_never_declared(tmp_path) -> None:
+    error = findings(tmp_path, "age,ward,ill\n3,a,\n")[-1]
+    assert error.text == "1 cells are missing; fill them, or leave the rows out"
+    error = findings(tmp_path, "age,ward,ill\n3,,1\n")[-1]
+    assert "set missing = true" in error.text
+    (tmp_path / "rows.csv").write_text("age,ward,ill\n3,a,\n")
+    with pytest.raises(DataError, match=r"Do: fill them, or leave the rows out$"):
+        read(tmp_path / "rows.csv", SCHEMA)
+    frame = pd.DataFrame({"age": [3], "ward": ["a"], "ill": [None]})
+    with pytest.raises(DataError, match=r"Do: fill them, or leave the rows out$"):
+        encode(SCHEMA, Records(frame=frame))
 
 
 def test_one_class_and_more_rows_than_declared_are_noted(tmp_path) -> None:

@@ -31,6 +31,8 @@ RULES = {
     "boolean": "true/false, yes/no or 1/0",
     "categorical": "the public categories",
 }
+FILL_LABEL = "fill them, or leave the rows out"
+"""What to do about missing labels: no schema can allow them."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def read_cells(column: Column, cells: pd.Series, missing_as: Sequence[str]) -> C
     return Cells(np.where(missing, np.nan, values), missing, wrong & ~missing)
 
 
-def settle(column: Column, cells: Cells) -> Cells:
+def settle(column: Column, cells: Cells, *, is_label: bool = False) -> Cells:
     """Apply the public rules: unknown categories become ``other``; the rest is refused."""
     wrong, missing = int(cells.wrong.sum()), int(cells.missing.sum())
     values = cells.values
@@ -76,7 +78,7 @@ def settle(column: Column, cells: Cells) -> Cells:
         raise DataError(
             f"no missing cells in column {column.name!r}",
             f"{missing} rows with one",
-            "fill them, or set missing = true in the schema",
+            FILL_LABEL if is_label else "fill them, or set missing = true in the schema",
         )
     return Cells(values, cells.missing, np.zeros_like(cells.wrong))
 

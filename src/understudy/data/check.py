@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from understudy.data.cells import RULES, bounds, read_cells
+from understudy.data.cells import FILL_LABEL, RULES, bounds, read_cells
 from understudy.data.encode import encode
 from understudy.data.layout import overlap_notes
 from understudy.data.records import Progress
@@ -119,6 +119,8 @@ def _missing_rule(schema: Schema, column: Column) -> tuple[str, str]:
             return "error", "; fill them, or set fill"
         said = f"{schema.fill:g}" if isinstance(schema.fill, float) else f"the {schema.fill} value"
         return "note", f" and become {said}"
+    if column.name == schema.label:
+        return "error", f"; {FILL_LABEL}"
     return ("note", "") if column.missing else ("error", "; fill them, or set missing = true")
 
 

@@ -111,7 +111,8 @@ def _encode_table(schema: Schema, records: Records) -> tuple[np.ndarray, np.ndar
     y = np.zeros(len(frame), np.int64)
     start = 0
     for column in schema.columns:
-        cells = settle(column, read_cells(column, frame[column.name], schema.missing_as))
+        cells = read_cells(column, frame[column.name], schema.missing_as)
+        cells = settle(column, cells, is_label=column.name == schema.label)
         if column.name == schema.label:
             y = cells.values.astype(np.int64)
             continue

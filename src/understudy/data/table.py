@@ -93,7 +93,8 @@ def from_frame(frame: pd.DataFrame, schema: Schema) -> Records:
         return series_from_frame(frame, schema)
     columns = {}
     for column in schema.columns:
-        cells = settle(column, read_cells(column, frame[column.name], schema.missing_as))
+        cells = read_cells(column, frame[column.name], schema.missing_as)
+        cells = settle(column, cells, is_label=column.name == schema.label)
         columns[column.name] = to_array(column, cells.values, cells.missing)
     person = None if schema.person is None else texts(frame[schema.person]).to_numpy()
     return Records(frame=pd.DataFrame(columns), person=person)
