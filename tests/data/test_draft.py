@@ -418,3 +418,83 @@ def test_a_constant_channel_of_an_array_is_left_to_a_human(tmp_path) -> None:
     assert "channel2" in next(w for w in warnings if "same value" in w)
     decided = text.replace('"unclassified"', '"numeric"\nlow = 0.0\nhigh = 9.0')
     assert Schema.parse(decided).shape == (5, 2)
+
+
+def days(*stems: str, steps: int = 24) -> pd.DataFrame:
+    """A wide table: a row per day, a column per channel and hour."""
+    rng = np.random.default_rng(0)
+    names = [f"{stem}{i}" for stem in stems for i in range(steps)]
+    held = pd.DataFrame(rng.normal(0, 1, (30, len(names))).round(3), columns=names)
+    return held.assign(season=["cold", "warm"] * 15)
+
+
+@pytest.mark.parametrize("layout", [None, "wide"])
+@pytest.mark.parametrize(
+    ("held", "length", "found", "do"),
+    [
+        (days("temp_", "hr_"), 25, "found 24 steps (temp_0 … temp_23)", "give --length 24"),
+        (days("temp_", "hr_"), 12, "found 24 steps (temp_0 … temp_23)", "give --length 24"),
+        (days("temp_", "hr_").drop(columns="temp_5"), 24, "found no temp_5 among", "add or"),
+        (days(*"abcdefgh").drop(columns="b5"), 24, "found no b5 among b0 … b23", "add or"),
+        (
+            days("temp_", "hr_").drop(columns=["temp_5", "hr_7", "hr_8"]),
+            23,
+            "no temp_5 among temp_0 … temp_23, no hr_7, hr_8 among hr_0 … hr_23",
+            "add or",
+        ),
+        (
+            days("temp_").drop(columns=[f"temp_{i}" for i in range(3, 20)]),
+            24,
+            "and 14 more",
+            "add or",
+        ),
+        (days("t", "hr_"), 24, "24 steps (t0 … t23), 24 steps (hr_0 … hr_23)", "rename them alike"),
+    ],
+)
+def test_numbered_columns_that_do_not_make_the_length_are_refused_by_name(
+    tmp_path, held: pd.DataFrame, length: int, found: str, do: str, layout: str | None
+) -> None:
+    with pytest.raises(DataError) as refused:
+        drafted(tmp_path, held, label="season", series=SeriesHints(layout=layout, length=length))
+    said = str(refused.value)
+    assert found in said and f"Do: {do}" in said
+    assert ("--layout recording" in said) == (layout is None)
+
+
+@pytest.mark.parametrize(
+    ("lost", "length", "found"),
+    [
+        (["temp_0"], 24, "found 23 steps (temp_1 … temp_23). "),
+        (["temp_0", "hr_23"], 23, "found 23 steps (temp_1 … temp_23), 23 steps (hr_0 … hr_22). "),
+    ],
+)
+def test_channels_with_other_numbers_are_to_be_renamed(tmp_path, lost, length, found) -> None:
+    held = days("temp_", "hr_").drop(columns=lost)
+    with pytest.raises(DataError, match=re.escape(f"{found}Do: rename them alike")):
+        drafted(tmp_path, held, label="season", series=SeriesHints(length=length))
+
+
+def test_numbered_columns_are_a_recording_if_that_is_said(tmp_path) -> None:
+    hints = SeriesHints(layout="recording", length=25)
+    text, _ = drafted(tmp_path, days("temp_"), label="season", series=hints)
+    assert 'layout = "recording"' in text
+
+
+def test_a_first_record_in_place_of_the_header_is_not_quoted(tmp_path) -> None:
+    held = pd.DataFrame(np.eye(5), columns=["81", "82", "85", "86", "89"])
+    with pytest.raises(DataError, match="5 columns that are called by numbers alone") as refused:
+        drafted(tmp_path, held, series=SeriesHints(length=7))
+    assert not re.search("8[0-9]", str(refused.value))
+
+
+def test_a_long_table_with_numbered_channels_is_still_told_its_series(tmp_path) -> None:
+    held = wards()
+    held = held.assign(**{f"x{i}": held["pulse"] + i for i in range(20)})
+    with pytest.raises(DataError, match="--series bed --time time"):
+        drafted(tmp_path, held, series=SeriesHints(length=12))
+
+
+def test_few_steps_are_wide_if_that_is_said(tmp_path) -> None:
+    hints = SeriesHints(layout="wide", length=3)
+    text, _ = drafted(tmp_path, days("temp_", steps=3), label="season", series=hints)
+    assert fits(tmp_path, text).shape == (3, 1)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,6 +25,7 @@ from understudy.data.draft import (
     numbers,
     warn,
 )
+from understudy.data.draft_wide import LEAST, Wide, find_wide, misnumbered
 from understudy.data.layout import LAYOUTS, PATTERN, SPACINGS
 from understudy.data.schema_toml import toml_key, toml_value
 from understudy.data.series import series_times
@@ -34,11 +34,6 @@ from understudy.errors import DataError
 __all__ = ["SeriesHints", "draft_series", "series_in"]
 
 TIME = re.compile(r"(date_?time|timestamp|time|date|step|hour|minute|second|day|week|month|t)")
-LEAST = 4
-"""So many numbered columns before a table looks wide, or rows per series before it looks long."""
-MOST = 0.75
-"""The share of columns that must be numbered alike, unless the table is said to be wide."""
-
 Entry = tuple[dict[str, object], list[str]]
 
 
@@ -51,16 +46,6 @@ class SeriesHints:
     time: str | None = None
     length: int | None = None
     stride: int | None = None
-
-
-@dataclass(frozen=True)
-class _Wide:
-    """How the columns of a wide table are named: stems are channels, numbers are steps."""
-
-    channels: dict[str, list[str]]
-    pattern: str
-    first: int
-    length: int
 
 
 @dataclass(frozen=True)
@@ -84,8 +69,6 @@ def draft_series(
     stepped = hints.layout is None and (hints.series or hints.time or hints.stride)
     steps = hints.layout in ("long", "recording") or stepped
     wide = None if steps else _wide(frame, label, hints)
-    if wide is None and hints.layout == "wide":
-        raise DataError("columns numbered by step: CO_0 … CO_23", "none", "rename them alike")
     if wide is None:
         hints = replace(hints, time=hints.time or _time(frame, label, hints))
         found = _draft_steps(frame, label, hints)
@@ -166,46 +149,17 @@ def _check_hints(frame: pd.DataFrame, label: str | None, hints: SeriesHints) -> 
         )
 
 
-def _wide(frame: pd.DataFrame, label: str | None, hints: SeriesHints) -> _Wide | None:
-    """The numbered columns, if the table is said to be wide or most are numbered alike."""
-    groups: dict[str, dict[int, str]] = {}
-    for column in frame.columns:
-        found = re.fullmatch(r"(.*?)(0|[1-9]\d*)", column)
-        if found and column not in (label, hints.series):
-            groups.setdefault(found[1], {})[int(found[2])] = column
-    runs = Counter(run for run in map(_run, groups.values()) if hints.length in (None, run[1]))
-    (first, length), many = max(runs.items(), key=_covered, default=((0, 0), 0))
-    alike = length * many >= MOST * len(frame.columns) or hints.layout == "wide"
-    if length < LEAST or not alike:
-        return None
-    kept = {stem: group for stem, group in groups.items() if _run(group) == (first, length)}
-    return _named(kept, first, length)
+def _wide(frame: pd.DataFrame, label: str | None, hints: SeriesHints) -> Wide | None:
+    """The columns of a wide table; refused if many are numbered, but not as --length says."""
+    names, roles, said = list(frame.columns), (label, hints.series), hints.layout == "wide"
+    found = find_wide(names, roles, hints.length, said=said)
+    wrong = None if found else misnumbered(names, roles, hints.length, said=said)
+    if wrong and (said or _long(frame, label, hints) is None):
+        raise wrong
+    return found
 
 
-def _run(group: dict[int, str]) -> tuple[int, int]:
-    """First step and number of steps; none if some lack in between."""
-    steps = sorted(group)
-    return (steps[0], len(steps)) if steps[-1] - steps[0] < len(steps) else (0, 0)
-
-
-def _covered(item: tuple[tuple[int, int], int]) -> int:
-    (_, length), many = item
-    return length * many
-
-
-def _named(groups: dict[str, dict[int, str]], first: int, length: int) -> _Wide | None:
-    """Channels and pattern from what stands before the numbers."""
-    ends = {re.sub(r".*[^_\-. ]", "", stem) for stem in groups}
-    if len(ends) > 1:
-        return None
-    end = ends.pop()
-    names = {stem: stem.removesuffix(end) or "value" for stem in groups}
-    pattern = "{channel}" + end + "{step}" if all(s != end for s in groups) else end + "{step}"
-    channels = {names[stem]: [group[i] for i in sorted(group)] for stem, group in groups.items()}
-    return _Wide(channels, pattern, first, length)
-
-
-def _draft_wide(frame: pd.DataFrame, hints: SeriesHints, wide: _Wide) -> _Found:
+def _draft_wide(frame: pd.DataFrame, hints: SeriesHints, wide: Wide) -> _Found:
     cells = {c: pd.Series(frame[part].to_numpy().ravel()) for c, part in wide.channels.items()}
     settings = ['layout = "wide"  # guess: the columns are numbered', *_series(hints)]
     if wide.pattern != PATTERN:
