@@ -498,3 +498,31 @@ def test_few_steps_are_wide_if_that_is_said(tmp_path) -> None:
     hints = SeriesHints(layout="wide", length=3)
     text, _ = drafted(tmp_path, days("temp_", steps=3), label="season", series=hints)
     assert fits(tmp_path, text).shape == (3, 1)
+
+
+def test_a_column_of_a_few_texts_is_to_be_the_label_or_ignored(tmp_path) -> None:
+    held = wards().assign(season=np.repeat(["cold", "warm"], 180), patient_name="Smith")
+    text, warnings = drafted(tmp_path, held, series=SeriesHints(series="bed"))
+    said = next(w for w in warnings if "season" in w)
+    assert "--label season" in said and "ignore" in said and "identifiers" not in said
+    remark = text.split("[columns.season]")[1].split("\n")[1]
+    assert "--label season" in remark and '"ignore"' in remark and "Give it a kind" not in remark
+    assert "patient_name" in next(w for w in warnings if "identifiers" in w)
+    assert "Give it a kind" not in text, "a kind of its own is refused for what is no channel"
+    fits(tmp_path, text.replace('"unclassified"', '"ignore"'))
+    text, _ = drafted(tmp_path, held, label="season", series=SeriesHints(series="bed"))
+    assert fits(tmp_path, text.replace('"unclassified"', '"ignore"')).classes == ("cold", "warm")
+
+
+def test_classes_of_a_wide_table_may_be_numbers_and_need_a_quoted_name(tmp_path) -> None:
+    held = days("v").drop(columns="season").assign(**{"is it": [1, 2, 3] * 10})
+    _, warnings = drafted(tmp_path, held, series=SeriesHints(length=24))
+    assert any("--label 'is it'" in w for w in warnings)
+
+
+def test_with_a_label_no_other_column_is_offered_as_one(tmp_path) -> None:
+    held = wards().assign(season=np.repeat(["cold", "warm"], 180), wing=["a", "b"] * 180, note="")
+    text, warnings = drafted(tmp_path, held, label="season", series=SeriesHints(series="bed"))
+    assert "--label" not in text + " ".join(warnings) and "no channel" in text
+    assert "note (no values" in " ".join(warnings)
+    fits(tmp_path, text.replace('"unclassified"', '"ignore"'))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,6 +47,8 @@ FAR = 10**12
 
 CONSTANT = "DECIDE: it has the same value everywhere"
 """Such a column is left to a human: bounds around one value would reveal it, and scale nothing."""
+CLASSES = "DECIDE: it is no channel, but could hold the classes"
+"""Such a column of a table of series is its label, or left out: no kind would do for it."""
 RESIZE = "# resize = true  # crop and scale image files of other sizes; without it they are refused"
 CELEBA = (
     'classes = ["no", "yes"]  # -1 and 1 in the list',
@@ -159,6 +162,11 @@ def is_constant(remarks: Sequence[str]) -> bool:
     return any(remark.startswith(CONSTANT) for remark in remarks)
 
 
+def as_label(name: str) -> str:
+    """The option that makes a column the label, as a shell takes it."""
+    return f"--label {shlex.quote(name)}" if name.isprintable() else "--label"
+
+
 def bounded(kind: str, values: np.ndarray) -> Guess:
     """Entries and remarks for a column with bounds, from the values seen."""
     if (values == values[0]).all():
@@ -255,10 +263,6 @@ def warn(names: Sequence[str], guesses: Sequence[Guess]) -> list[str]:
     kinds = [str(entry["kind"]) for entry, _ in guesses]
     bounded = sum(kind in ("numeric", "integer", "date") for kind in kinds)
     listed = kinds.count("categorical")
-    same = [n for n, (_, remarks) in zip(names, guesses, strict=True) if is_constant(remarks)]
-    empty = [n for n, (_, remarks) in zip(names, guesses, strict=True) if EMPTY in remarks]
-    unclassified = (n for n, kind in zip(names, kinds, strict=True) if kind == "unclassified")
-    open_ones = [n for n in unclassified if n not in same + empty]
     found = ["The draft was made from the rows: read and edit it before anyone else sees it."]
     if bounded:
         found.append(
@@ -270,11 +274,27 @@ def warn(names: Sequence[str], guesses: Sequence[Guess]) -> list[str]:
             "a rare one can give a person away."
         )
     found.append("The number of records was taken from this file and rounded up.")
+    unclassified = [i for i, kind in enumerate(kinds) if kind == "unclassified"]
+    return found + _decisions({names[i]: guesses[i][1] for i in unclassified})
+
+
+def _decisions(remarked: dict[str, list[str]]) -> list[str]:
+    """What a human must decide of unclassified columns, by the remarks on them."""
+    same = [name for name, remarks in remarked.items() if is_constant(remarks)]
+    empty = [name for name, remarks in remarked.items() if EMPTY in remarks]
+    classed = [n for n, remarks in remarked.items() if any(r.startswith(CLASSES) for r in remarks)]
+    open_ones = [name for name in remarked if name not in same + empty + classed]
+    found = []
     if open_ones:
         found.append(
             f"Needs your decision before the schema can be used: {', '.join(open_ones)} "
             "(look like identifiers, personal data or free text)."
         )
+    found += [
+        f"Needs your decision: {name} is no channel. If it holds the classes, draft again with "
+        f'{as_label(name)}; else leave it out, kind = "ignore".'
+        for name in classed
+    ]
     if empty:
         found.append(f"Needs your decision, too: {', '.join(empty)} (no values in this file).")
     if same:

@@ -15,8 +15,12 @@ import pandas as pd
 
 from understudy.data.cells import texts
 from understudy.data.draft import (
+    CLASSES,
     CONSTANT,
+    EMPTY,
     HEADER,
+    MAX_LISTED,
+    as_label,
     bounded,
     count_cells,
     decide,
@@ -79,7 +83,9 @@ def draft_series(
     roles = {label, hints.series, hints.time}
     left = [c for c in frame.columns if c not in found.columns | roles]
     entries = {channel: _channel(held) for channel, held in found.cells.items()}
-    entries |= {c: ({"kind": "unclassified"}, [_no_channel(frame[c], c)]) for c in left}
+    for c in left:
+        remark = _no_channel(frame[c], c, labelled=label is not None)
+        entries[c] = {"kind": "unclassified"}, [remark]
     lines = [*head("series", name, found.records), *_settings(frame, label, found)]
     for column, (entry, remarks) in entries.items():
         lines += ["", f"[columns.{toml_key(column)}]", *(f"# {remark}" for remark in remarks)]
@@ -257,11 +263,17 @@ def _is_channel(cells: pd.Series, name: str, label: str | None, hints: SeriesHin
     return values is not None and bool((values != values[0]).any())
 
 
-def _no_channel(cells: pd.Series, name: str) -> str:
-    """Why a column was not taken for a channel."""
-    if len(count_cells(cells)[0]) != 1 or names_someone(name):
-        return decide("it is no channel")
-    return f'{CONSTANT}. kind = "ignore", or public bounds and a channel more in shape'
+def _no_channel(cells: pd.Series, name: str, *, labelled: bool) -> str:
+    """Why a column was not taken for a channel, and what it can be."""
+    counts, _ = count_cells(cells)
+    if not len(counts):
+        return EMPTY
+    if len(counts) == 1 and not names_someone(name):
+        return f'{CONSTANT}. kind = "ignore", or public bounds and a channel more in shape'
+    few = len(counts) <= min(MAX_LISTED, len(cells) / 2)
+    if few and not labelled and not names_someone(name):
+        return f'{CLASSES}: then draft again with {as_label(name)}. Otherwise kind = "ignore"'
+    return 'DECIDE: it is no channel. kind = "ignore", or name it as person'
 
 
 def _channel(cells: pd.Series) -> Entry:
