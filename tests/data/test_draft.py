@@ -526,3 +526,46 @@ def test_with_a_label_no_other_column_is_offered_as_one(tmp_path) -> None:
     assert "--label" not in text + " ".join(warnings) and "no channel" in text
     assert "note (no values" in " ".join(warnings)
     fits(tmp_path, text.replace('"unclassified"', '"ignore"'))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int64])
+def test_an_array_taken_for_series_says_how_images_are_saved(tmp_path, kind: type) -> None:
+    held = np.random.default_rng(0).normal(0, 9, (9, 8, 8)).astype(kind)
+    np.savez(tmp_path / "rows.npz", X=held)
+    text, warnings = draft(tmp_path / "rows.npz")
+    said = next(w for w in warnings if "taken for series" in w)
+    assert np.dtype(kind).name in said and "0–255" in said and "uint8" in said
+    assert re.search('(?m)^kind = "series"  # guess: .*uint8', text)
+    assert Schema.parse(text).kind == "series"
+    np.savez(tmp_path / "rows.npz", series=held)
+    text, warnings = draft(tmp_path / "rows.npz")
+    assert "uint8" not in text + " ".join(warnings), "the array's name says what it is"
+
+
+def test_an_array_of_four_axes_that_is_no_image_is_refused(tmp_path) -> None:
+    np.savez(tmp_path / "rows.npz", X=np.random.default_rng(0).normal(0, 9, (9, 8, 8, 3)))
+    with pytest.raises(DataError, match="float64 of 4 axes"):
+        draft(tmp_path / "rows.npz")
+
+
+@pytest.mark.parametrize("kind", ["images", "series", "folder", "table"])
+def test_warnings_say_that_classes_come_from_the_rows(tmp_path, kind: str) -> None:
+    def classes(path, **options: object) -> list[str]:
+        return [w for w in draft(path, **options)[1] if "classes come from the rows" in w]
+
+    path, rng = tmp_path / "rows", np.random.default_rng(0)
+    if kind == "folder":
+        (path / "cat").mkdir(parents=True)
+        Image.new("L", (6, 5)).save(path / "cat" / "1.png")
+        assert len(classes(path)) == 1
+    elif kind == "table":
+        path, held = tmp_path / "rows.csv", wards().assign(ill=np.repeat(["no", "yes"], 180))
+        held.to_csv(path, index=False)
+        assert len(classes(path, label="ill", series=SeriesHints(series="bed"))) == 1
+        assert not classes(path, series=SeriesHints(series="bed"))
+    else:
+        path, held = tmp_path / "rows.npz", rng.integers(0, 256, (9, 4, 5))
+        np.savez(path, **{kind: held.astype(np.uint8)}, y=np.arange(9) % 3)
+        assert len(classes(path)) == 1
+        np.savez(path, **{kind: held.astype(np.uint8)})
+        assert not classes(path)

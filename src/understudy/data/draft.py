@@ -258,8 +258,8 @@ def head(kind: str, name: str, rows: int) -> list[str]:
     ]
 
 
-def warn(names: Sequence[str], guesses: Sequence[Guess]) -> list[str]:
-    """What a draft reveals and leaves open, in plain words."""
+def warn(names: Sequence[str], guesses: Sequence[Guess], *, classes: bool = False) -> list[str]:
+    """What a draft reveals and leaves open, in plain words; ``classes``: if it lists those seen."""
     kinds = [str(entry["kind"]) for entry, _ in guesses]
     bounded = sum(kind in ("numeric", "integer", "date") for kind in kinds)
     listed = kinds.count("categorical")
@@ -273,6 +273,8 @@ def warn(names: Sequence[str], guesses: Sequence[Guess]) -> list[str]:
             f"Categories of {_columns(listed)} come from the rows: "
             "a rare one can give a person away."
         )
+    if classes:
+        found.append("The classes come from the rows: a rare one can give a person away.")
     found.append("The number of records was taken from this file and rounded up.")
     unclassified = [i for i, kind in enumerate(kinds) if kind == "unclassified"]
     return found + _decisions({names[i]: guesses[i][1] for i in unclassified})
@@ -329,8 +331,17 @@ def _draft_arrays(arrays: dict[str, np.ndarray], name: str) -> tuple[str, list[s
             frame["y"] = arrays["y"]
         text, warnings = _draft_table(frame, "y" if "y" in arrays else None, name)
         return text.replace("\n\n", "\n".join(["", *_others(arrays), "", ""]), 1), warnings
+    return _draft_records(arrays, held, name)
+
+
+def _draft_records(
+    arrays: dict[str, np.ndarray], held: np.ndarray, name: str
+) -> tuple[str, list[str]]:
+    """Images or series: as the array is called, or by its type."""
     image = "images" in arrays or ("series" not in arrays and held.dtype == np.uint8)
-    lines = [*head("image" if image else "series", name, len(held))]
+    lines = head("image" if image else "series", name, len(held))
+    taken = [] if image or "series" in arrays else _taken_for_series(held)
+    lines[0] += "  # guess: images are whole numbers 0–255 (uint8)" if taken else ""
     lines.append(f"shape = {toml_value(held.shape[1:])}")
     if "y" in arrays:
         classes = sorted(np.unique(arrays["y"]).tolist())
@@ -342,7 +353,22 @@ def _draft_arrays(arrays: dict[str, np.ndarray], name: str) -> tuple[str, list[s
     for channel, (entry, remarks) in zip(names, guesses, strict=True):
         lines += ["", f"[columns.{channel}]", *(f"# {remark}" for remark in remarks)]
         lines += [f"{key} = {toml_value(value)}" for key, value in entry.items()]
-    return HEADER + "\n".join(lines) + "\n", warn(names, guesses)
+    return HEADER + "\n".join(lines) + "\n", [*taken, *warn(names, guesses, classes="y" in arrays)]
+
+
+def _taken_for_series(held: np.ndarray) -> list[str]:
+    """The warning for an array whose name leaves open what it holds."""
+    if held.ndim > 3:
+        raise DataError(
+            "series [rows, length, channels], or images",
+            f"{held.dtype} of {held.ndim} axes",
+            "save images as whole numbers 0–255 (uint8)",
+        )
+    length, channels = held.shape[1:3]
+    return [
+        f"X holds {held.dtype}, so it was taken for series of {length} steps and {channels} "
+        "channels. If these are images, save them as whole numbers 0–255 (uint8) and draft again."
+    ]
 
 
 def _others(arrays: dict[str, np.ndarray]) -> list[str]:
@@ -367,4 +393,4 @@ def _draft_folder(path: Path, name: str, label: str | None) -> tuple[str, list[s
     elif folders:
         classes = [folder.name for folder in folders]
         lines.append(f"classes = {toml_value(classes)}  # guess: the sub-folders")
-    return HEADER + "\n".join(lines) + "\n", warn([], [])
+    return HEADER + "\n".join(lines) + "\n", warn([], [], classes=bool(folders) and not celeba)

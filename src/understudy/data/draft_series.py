@@ -90,7 +90,8 @@ def draft_series(
     for column, (entry, remarks) in entries.items():
         lines += ["", f"[columns.{toml_key(column)}]", *(f"# {remark}" for remark in remarks)]
         lines += [f"{key} = {toml_value(value)}" for key, value in entry.items()]
-    return HEADER + "\n".join(lines) + "\n", warn(list(entries), list(entries.values()))
+    warnings = warn(list(entries), list(entries.values()), classes=label is not None)
+    return HEADER + "\n".join(lines) + "\n", warnings
 
 
 def series_in(frame: pd.DataFrame, label: str | None) -> list[str]:
