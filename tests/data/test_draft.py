@@ -569,3 +569,15 @@ def test_warnings_say_that_classes_come_from_the_rows(tmp_path, kind: str) -> No
         assert len(classes(path)) == 1
         np.savez(path, **{kind: held.astype(np.uint8)})
         assert not classes(path)
+
+
+@pytest.mark.parametrize("layout", ["long", "recording"])
+def test_repeated_times_are_said_to_repeat(tmp_path, layout: str) -> None:
+    held = pd.concat([wards(), wards().iloc[:3]]) if layout == "long" else wards()
+    hints = SeriesHints(layout, "bed" if layout == "long" else None, "time", 12, 12)
+    text, warnings = drafted(tmp_path, held, series=hints)
+    assert "not evenly spaced" not in text and "times repeat" in text
+    said = next(w for w in warnings if "repeat" in w)
+    many = 3 if layout == "long" else 30 * 12 - 12
+    assert f"{many} rows" in said and "'time'" in said and "refused" in said
+    assert check(Schema.parse(text), tmp_path / "rows.csv")[-1].level == "error"

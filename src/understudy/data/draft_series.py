@@ -91,7 +91,7 @@ def draft_series(
         lines += ["", f"[columns.{toml_key(column)}]", *(f"# {remark}" for remark in remarks)]
         lines += [f"{key} = {toml_value(value)}" for key, value in entry.items()]
     warnings = warn(list(entries), list(entries.values()), classes=label is not None)
-    return HEADER + "\n".join(lines) + "\n", warnings
+    return HEADER + "\n".join(lines) + "\n", [*_repeated(frame, hints), *warnings]
 
 
 def series_in(frame: pd.DataFrame, label: str | None) -> list[str]:
@@ -233,14 +233,33 @@ def _clock(frame: pd.DataFrame, hints: SeriesHints) -> list[str]:
     if hints.time is None:
         return ["# time = …  # no such column was found: the order of the rows counts"]
     lines = [f"time = {toml_value(hints.time)}"]
-    time, stamped = series_times(frame[hints.time], hints.time)
-    codes = np.zeros(len(frame)) if hints.series is None else pd.factorize(frame[hints.series])[0]
-    order = np.lexsort((time, codes))
-    gaps = np.diff(time[order])[np.diff(codes[order]) == 0]
+    gaps, stamped = _gaps(frame, hints)
+    if (gaps == 0).any():
+        return [*lines, "# every = …  # times repeat within a series: mend that first"]
     least = SPACINGS["ms"] if stamped else 0
     if not len(gaps) or not np.allclose(gaps, gaps[0], rtol=1e-6, atol=0) or gaps[0] <= least:
         return [*lines, "# every = …  # the steps are not evenly spaced: only their order counts"]
     return [*lines, f"every = {toml_value(_every(gaps[0], stamped))}  # guess: the spacing seen"]
+
+
+def _gaps(frame: pd.DataFrame, hints: SeriesHints) -> tuple[np.ndarray, bool]:
+    """From each step of a series to the next, and whether in nanoseconds of time stamps."""
+    time, stamped = series_times(frame[hints.time], hints.time)
+    codes = np.zeros(len(frame)) if hints.series is None else pd.factorize(frame[hints.series])[0]
+    order = np.lexsort((time, codes))
+    return np.diff(time[order])[np.diff(codes[order]) == 0], stamped
+
+
+def _repeated(frame: pd.DataFrame, hints: SeriesHints) -> list[str]:
+    """A warning if a series has a time twice: no file is read so."""
+    twice = 0 if hints.time is None else int((_gaps(frame, hints)[0] == 0).sum())
+    if not twice:
+        return []
+    return [
+        f"Times repeat: {twice} rows have a time ({hints.time!r}) that their series already has, "
+        "which is refused. Remove repeated rows, or name the column that tells the series apart "
+        "(--series)."
+    ]
 
 
 def _every(gap: float, stamped: bool) -> float | str:
