@@ -71,13 +71,6 @@ def test_unknown_keys_are_refused_everywhere(tables: dict) -> None:
         parse(**tables)
 
 
-def test_options_of_a_split_are_known_before_any_row_is_read() -> None:
-    simulation = {"data": "d", "sites": 2}
-    parse(simulation={**simulation, "split": "dirichlet", "alpha": 0.3})
-    with pytest.raises(StudyError, match=r"options .none. for split 'uniform'; found alpha"):
-        parse(simulation={**simulation, "alpha": 0.3})
-
-
 def test_sites_do_not_share_a_ledger() -> None:
     sites = [{"name": n, "data": "d", "ledger": f"{n}/../l.jsonl"} for n in "ab"]
     with pytest.raises(StudyError, match="a ledger of its own"):

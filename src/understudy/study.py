@@ -20,7 +20,6 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from understudy.data.schema import Schema
 from understudy.data.schema_toml import toml_value
-from understudy.data.split import check_options
 from understudy.errors import StudyError
 from understudy.privacy.clip import Unit
 from understudy.privacy.plan import Trust
@@ -229,9 +228,9 @@ def _simulation(data: Mapping[str, Any]) -> Simulation:
     table = _table(Simulation, own, "simulation.")
     if table.sites < 1:
         raise StudyError("simulation.sites of at least 1", str(table.sites), "raise it")
-    extra = {k: v for k, v in data.items() if k not in own}
-    check_options(table.split, extra)
-    return Simulation(table.data, table.sites, table.split, extra)
+    return Simulation(
+        table.data, table.sites, table.split, {k: v for k, v in data.items() if k not in own}
+    )
 
 
 def _mapping(data: object, where: str) -> None:

@@ -94,6 +94,12 @@ def test_all_votes_of_all_sites_count(tmp_path: Path) -> None:
     assert warned(path) == [], "called twice"
 
 
+def test_plan_refuses_options_that_the_split_does_not_have(tmp_path: Path) -> None:
+    path = study(tmp_path, more="alpha = 0.3")
+    result = runner.invoke(app, ["plan", str(path)], env=WIDE)
+    assert result.exit_code == 4 and "options (none) for split 'uniform'" in result.output
+
+
 def capped(folder: Path, cap: float) -> Path:
     """Two sites that are called three times at ε = 2 each; the first has a cap of its own."""
     path = study(folder)

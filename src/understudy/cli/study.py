@@ -27,6 +27,7 @@ from understudy.cli.console import (
     spinner,
 )
 from understudy.cli.warnings import warnings
+from understudy.data.split import check_options
 from understudy.errors import StudyError
 from understudy.federation.recipe import Recipe
 from understudy.privacy.claim import Claim, claims, projection, round_up, spent_so_far
@@ -63,6 +64,8 @@ def plan(
     """
     with plain_errors(json):
         loaded = Study.load(study)
+        if loaded.simulation:
+            check_options(loaded.simulation.split, loaded.simulation.options)
         populations = _populations(project)
         with spinner(SOLVING, quiet or json):
             recipe = build(loaded)
