@@ -322,6 +322,13 @@ def test_series_without_classes_are_judged_by_the_next_step(reports) -> None:
     assert "Windows overlap" not in page
 
 
+def test_single_series_are_shown_and_marked_as_real_records(reports) -> None:
+    section = reports[2].read_text().split("<h3>Single series</h3>")[1].split("</section>")[0]
+    assert "internal: shows real records" in section
+    assert section.count("single real series beside") == 2
+    assert all("Single series" not in page.read_text() for page in reports[:2])
+
+
 def test_overlapping_windows_are_a_note(series_release, series_records, tmp_path) -> None:
     series_release.schema = replace(series_release.schema, layout="recording", stride=3)
     out = evaluate(series_release, series_records, tmp_path / "out")

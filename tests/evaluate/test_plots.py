@@ -16,6 +16,7 @@ from understudy.evaluate.plots import (
     correlation_plots,
     joint_plot,
     map_plot,
+    series_examples,
     series_plots,
     student_plot,
 )
@@ -102,6 +103,43 @@ def test_series_get_one_band_per_channel() -> None:
     schema = Schema("series", "s", 9, columns=channels, shape=(5, 2))
     data = Rows(np.random.default_rng(0).random((6, 10)).astype(np.float32), np.zeros(6, np.int64))
     assert [name for name, _ in series_plots(schema, data, data)] == ["a", "b"]
+
+
+def series(n: int, length: int, channels: int) -> tuple[Schema, Rows]:
+    columns = tuple(Column(f"c{i}", "numeric", low=0.0, high=1.0) for i in range(channels))
+    x = np.random.default_rng(0).random((n, length, channels)).astype(np.float32)
+    x[:, :, 1] = 0.5
+    rows = Rows(x.reshape(n, -1), np.zeros(n, np.int64))
+    return Schema("series", "s", 9, columns=columns, shape=(length, channels)), rows
+
+
+def strokes(text: str, colour: str) -> list[str]:
+    """The paths of the lines drawn in a page colour."""
+    paths = [e for e in ET.fromstring(text).iter() if e.tag.endswith("}path")]
+    return [e.get("d", "") for e in paths if f"stroke: var(--{colour})" in e.get("style", "")]
+
+
+def test_single_series_show_what_bands_hide() -> None:
+    """Flat synthetic series at the real ones' levels have their bands, but not their lines."""
+    schema, real = series(40, 6, 3)
+    levels = np.random.default_rng(1).random((40, 1, 3))
+    flat = Rows(np.broadcast_to(levels, (40, 6, 3)).reshape(40, -1), real.y)
+    found = series_examples(schema, real, flat, rng=np.random.default_rng(0))
+    assert [name for name, _ in found] == ["c0", "c2"], "c1 never moves"
+    for _, text in found:
+        lines, level = strokes(text, "real"), strokes(text, "synthetic")
+        assert len(lines) == len(level) == 5 == len(set(lines))
+        heights = [{re.findall(r"[-\d.]+", p)[i] for i in range(1, 12, 2)} for p in level]
+        assert all(len(h) == 1 for h in heights)
+
+
+def test_single_series_are_the_same_each_time_and_few_are_all_shown() -> None:
+    schema, rows = series(2, 4, 2)
+    first, again = (
+        series_examples(schema, rows, rows, rng=np.random.default_rng(3)) for _ in range(2)
+    )
+    assert first == again and len(strokes(first[0][1], "real")) == 2
+    assert series_examples(TABLE, table(5, 0), table(5, 1), rng=np.random.default_rng(0)) == []
 
 
 def score(value: float) -> Score:

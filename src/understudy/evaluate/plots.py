@@ -1,9 +1,9 @@
 """Plots for the report: small, calm, colour-blind safe, at home on light and dark pages.
 
 Charts are drawn by matplotlib as SVG with placeholder colours, which become CSS variables of
-the page, so that one drawing serves both colour schemes. Real rows are always a blue area or
-bar, synthetic rows an orange line or bar (blue and orange stay apart for all common kinds of
-colour blindness, and shape tells them apart without colour). Images are PNG, embedded.
+the page, so that one drawing serves both colour schemes. Real rows are always a blue area, bar
+or panel, synthetic rows an orange line, bar or panel (blue and orange stay apart for all common
+kinds of colour blindness; shape or place tells them apart without). Images are PNG, embedded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from understudy.data.schema import Schema
-from understudy.evaluate.axes import Axis
+from understudy.evaluate.axes import Axis, axes
 from understudy.evaluate.correlation import correlations
 from understudy.evaluate.embedding import Embedding
 from understudy.evaluate.joints import Joint
@@ -39,6 +39,7 @@ __all__ = [
     "correlation_plots",
     "joint_plot",
     "map_plot",
+    "series_examples",
     "series_plots",
     "student_plot",
 ]
@@ -57,6 +58,8 @@ _STYLE: Any = {
     "svg.fonttype": "none",
     "text.parse_math": False,
     "font.size": 9,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
     "axes.edgecolor": LINE,
     "axes.linewidth": 0.8,
     "axes.spines.top": False,
@@ -79,6 +82,7 @@ _SURPLUS = (
 """What matplotlib adds that a page does not need, or that would repeat an id on it."""
 MOST_BARS = 12
 BINS = 30
+EXAMPLES, EXAMPLE_CHANNELS = 5, 2
 
 
 def column_plot(axis: Axis, real: Rows, synthetic: Rows) -> str:
@@ -320,21 +324,45 @@ def series_plots(schema: Schema, real: Rows, synthetic: Rows) -> list[tuple[str,
             for rows, colour in ((real, REAL), (synthetic, SYNTHETIC)):
                 values = rows.x.reshape(len(rows), *schema.shape)[:, :, i]
                 low, mid, high = np.quantile(values, [0.1, 0.5, 0.9], axis=0)
-                ax.fill_between(
-                    np.arange(len(mid)), low, high, color=colour, alpha=0.2, linewidth=0
-                )
+                ax.fill_between(range(len(mid)), low, high, color=colour, alpha=0.2, linewidth=0)
                 ax.plot(mid, color=colour, linewidth=1.6)
             ax.set_yticks([])
             found.append((column.name, _svg(figure, f"{column.name} over time")))
     return found
 
 
+def series_examples(
+    schema: Schema, real: Rows, synthetic: Rows, *, rng: np.random.Generator
+) -> list[tuple[str, str]]:
+    """For series, of the channels that move most: a few real ones beside a few synthetic ones.
+
+    Bands (`series_plots`) look alike whether each series moves or all lie flat; these do not.
+    """
+    if schema.kind != "series" or not len(real) or not len(synthetic):
+        return []
+    channels = axes(schema)[: len(schema.columns)]
+    moves = [channel.values(real).std(1).mean() for channel in channels]
+    busiest = np.argsort(np.negative(moves), kind="stable")[:EXAMPLE_CHANNELS]
+    few = [rows.take(rng.permutation(len(rows))[:EXAMPLES]) for rows in (real, synthetic)]
+    return [(channels[i].name, _examples(channels[i], *few)) for i in sorted(busiest)]
+
+
+def _examples(channel: Axis, real: Rows, synthetic: Rows) -> str:
+    """Two panels on one scale, a line per series."""
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(4.6, 1.9))
+        panels = figure.subplots(1, 2, sharex=True, sharey=True)
+        sides = (("real", real, REAL), ("synthetic", synthetic, SYNTHETIC))
+        for ax, (side, rows, colour) in zip(panels, sides, strict=True):
+            ax.plot(channel.values(rows).T, color=colour, linewidth=1.2, alpha=0.8)
+            ax.set_title(side, loc="left", fontsize=9, color=MUTED)
+            ax.set_yticks([])
+        return _svg(figure, f"{channel.name}: single real series beside single synthetic ones")
+
+
 def _canvas(width: float, height: float) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(width, height))
-    figure.patch.set_alpha(0)
-    ax = figure.add_subplot()
-    ax.patch.set_alpha(0)
-    return figure, ax
+    return figure, figure.add_subplot()
 
 
 def _short(name: str, most: int = 18) -> str:
@@ -360,8 +388,7 @@ def _svg(figure: Figure, alt: str) -> str:
         text = text.replace(placeholder, variable)
     text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
     text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
-    label = html.escape(alt, quote=True)
-    return text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
+    return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(alt)}"', 1)
 
 
 def _picture(pixels: np.ndarray, alt: str, *, grow: bool = False) -> str:
@@ -370,5 +397,4 @@ def _picture(pixels: np.ndarray, alt: str, *, grow: bool = False) -> str:
     Image.fromarray(pixels, "RGBA").save(buffer, format="PNG", optimize=True)
     data = base64.b64encode(buffer.getvalue()).decode()
     kind = "heat" if grow else "strip"
-    label = html.escape(alt, quote=True)
-    return f'<img class="{kind}" alt="{label}" src="data:image/png;base64,{data}">'
+    return f'<img class="{kind}" alt="{html.escape(alt)}" src="data:image/png;base64,{data}">'

@@ -122,6 +122,8 @@ def _pictures(m: Material, rng: np.random.Generator) -> dict[str, Any]:
         "mapped": len(m.places[0]) if m.places else 0,
         "coverage_words": _coverage_words(m.fidelity.coverage, NOUNS[m.schema.kind]),
         "heatmaps": _marked(plots.correlation_plots(m.schema, real, m.synthetic)),
+        "examples": _marked(plots.series_examples(m.schema, real, m.synthetic, rng=rng)),
+        "most_examples": plots.EXAMPLES,
         "series": _marked(plots.series_plots(m.schema, real, m.synthetic)),
         "classes": _marked(classes),
         "classes_left": max(0, m.schema.n_classes - len(classes)),
