@@ -54,6 +54,13 @@ def test_enough_votes_at_a_large_epsilon_are_no_cause_to_warn(tmp_path: Path) ->
     assert "!" not in told("plan", tmp_path / "study.toml")
 
 
+def test_plan_says_that_pure_epsilon_is_added_up_and_not_that_it_was_checked(
+    tmp_path: Path,
+) -> None:
+    said = told("plan", study(tmp_path))
+    assert "ε, added up" in said and "RDP" not in said
+
+
 def test_plan_warns_where_votes_are_fewer_than_coordinates(tmp_path: Path) -> None:
     (found,) = warned(study(tmp_path, sites=33))
     assert FEWER.format(34) in found and found.startswith("33 vote(s)")

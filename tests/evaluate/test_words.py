@@ -17,6 +17,7 @@ CLAIM = {
     "noise_source": "os",
     "words": "",
 }
+PURE = {"noise": [], "rate": None, "count": 4, "epsilon": 0.25}
 
 
 def test_a_claim_says_whom_it_protects_from_whom_and_at_what_price() -> None:
@@ -29,6 +30,16 @@ def test_a_claim_says_whom_it_protects_from_whom_and_at_what_price() -> None:
         "Gaussian noise of 1.5 and 3 times the sensitivity, "
         "on a secret sample of rate 0.1, 200 times"
     )
+
+
+def test_one_sum_is_not_shown_as_a_check_of_itself() -> None:
+    """Pure ε is added up, not reckoned by two accountants."""
+    checked = dict(in_words(CLAIM).facts)
+    assert checked["Check by a second accountant (RDP)"] == "ε ≤ 1.2"
+    pure = {**CLAIM, "delta": 0.0, "epsilon_rdp": 1.0, "events": [PURE]}
+    facts = dict(in_words(pure).facts)
+    assert facts["ε"] == "added up over all updates"
+    assert not any("accountant" in name for name in facts)
 
 
 @pytest.mark.parametrize("epsilon", [None, math.inf, "inf", math.nan])

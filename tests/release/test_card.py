@@ -24,6 +24,18 @@ def test_a_card_carries_the_claim_and_its_limits(made: Release) -> None:
     assert "the schema" in text and "tuning" in text and "floating-point" in text
 
 
+def test_pure_epsilon_is_shown_once_as_the_sum_it_is(made: Release) -> None:
+    """The claim holds one sum under two names: that is no check."""
+    assert "| ε (PLD) | δ | ε (RDP, check) |" in card(made)
+    claim = claims(made.plan, "os")[0]
+    pure = replace(claim, delta=0.0, epsilon=3.5, epsilon_rdp=3.5)
+    text = write_card(made.manifest, made.schema, [pure])
+    assert "| ε (added up) | δ |\n|---|---|---|---|---|\n" in text
+    assert text.count("| 3.5 |") == 1 and "RDP" not in text and "PLD" not in text
+    mixed = write_card(made.manifest, made.schema, [claim, pure])
+    assert "| 3.5 | 0 | added up |" in mixed and "RDP, check" in mixed
+
+
 def test_a_simulation_is_called_one(made: Release) -> None:
     assert "Noise: a simulation" in card(made, source="simulation")
     assert "simulation" not in card(made, source="os")

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from understudy.errors import UnderstudyError
 from understudy.privacy.claim import Claim, round_up
+from understudy.release.card import added_up
 
 __all__ = [
     "JSON",
@@ -99,25 +100,32 @@ def _price(value: float | None) -> str:
     return f"[bold]{round_up(value, 4)}[/]"
 
 
-def claims_panel(claims: Sequence[Claim]) -> Panel:
-    """Every claim as a table, under the first in words."""
+def _check(claim: Claim) -> str:
+    """ε by the second accountant; pure ε is a sum, which has none."""
+    if claim.epsilon_rdp is None:
+        return ""
+    return "added up" if added_up([claim]) else f"{claim.epsilon_rdp:.4g}"
+
+
+def _claims_table(claims: Sequence[Claim]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("against", "unit", "relation", "ε", "δ", "ε by RDP"):
+    price = ("ε, added up", "δ") if added_up(claims) else ("ε", "δ", "ε by RDP")
+    headings = ("against", "unit", "relation", *price)
+    for heading in headings:
         table.add_column(heading, overflow="fold")
     for claim in claims:
-        rdp = "" if claim.epsilon_rdp is None else f"{claim.epsilon_rdp:.4g}"
-        table.add_row(
-            claim.adversary,
-            claim.unit,
-            claim.relation,
-            _price(claim.epsilon),
-            f"{claim.delta:.2g}",
-            rdp,
-        )
+        said = (claim.adversary, claim.unit, claim.relation, _price(claim.epsilon))
+        cells = (*said, f"{claim.delta:.2g}", _check(claim))
+        table.add_row(*cells[: len(headings)])
+    return table
+
+
+def claims_panel(claims: Sequence[Claim]) -> Panel:
+    """Every claim as a table, under the first in words."""
     lines = Table.grid(padding=(0, 0))
     lines.add_row(claims[0].words)
     lines.add_row("")
-    lines.add_row(table)
+    lines.add_row(_claims_table(claims))
     for caveat in dict.fromkeys(caveat for claim in claims for caveat in claim.caveats):
         lines.add_row(f"[dim]• {escape(caveat)}[/]")
     return Panel(lines, title="privacy claim", title_align="left", border_style="cyan")

@@ -155,16 +155,23 @@ def _facts(claim: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
         "os": "the operating system's secure randomness",
         "simulation": "seeded, repeatable: a simulation",
     }
-    check = _finite(claim.get("epsilon_rdp"))
     facts = [
         ("Protected unit", claim.get("unit")),
         ("Neighbouring data", claim.get("relation")),
         ("Trust", claim.get("trust")),
         ("Sampling", claim.get("sampling")),
-        ("Check by a second accountant (RDP)", None if check is None else f"ε ≤ {upper(check)}"),
+        _check(claim),
         ("Noise source", noise.get(str(claim.get("noise_source")), claim.get("noise_source"))),
     ]
     return tuple((name, str(value)) for name, value in facts if value)
+
+
+def _check(claim: Mapping[str, Any]) -> tuple[str, str | None]:
+    """A second accountant's ε; pure ε (δ = 0) has none, and one sum said twice is no check."""
+    if _finite(claim.get("delta")) == 0:
+        return "ε", None if _finite(claim.get("epsilon")) is None else "added up over all updates"
+    check = _finite(claim.get("epsilon_rdp"))
+    return "Check by a second accountant (RDP)", None if check is None else f"ε ≤ {upper(check)}"
 
 
 def _covered(claim: Mapping[str, Any], epsilon: float | None) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 from understudy.data.schema import Schema
 from understudy.privacy.claim import Claim, round_up
 
-__all__ = ["write_card"]
+__all__ = ["added_up", "write_card"]
 
 _NAMED = 20  # columns or classes that are named; the schema has the others
 
@@ -17,9 +17,29 @@ def _price(value: float | None) -> str:
     return "none promised" if value is None else round_up(value, 4)
 
 
-def _row(claim: Claim) -> str:
-    cells = (claim.adversary, claim.unit, claim.relation, _price(claim.epsilon))
-    return f"| {' | '.join(cells)} | {claim.delta:.2g} | {_price(claim.epsilon_rdp)} |"
+def added_up(claims: Sequence[Claim]) -> bool:
+    """Whether all that is promised is pure ε (δ = 0): our own sum, which no accountant checks.
+
+    Such a claim carries the one sum as ``epsilon`` and as ``epsilon_rdp``.
+    """
+    promised = [claim for claim in claims if claim.private]
+    return bool(promised) and all(claim.delta == 0 for claim in promised)
+
+
+def _row(claim: Claim, checked: bool) -> str:
+    cells = [claim.adversary, claim.unit, claim.relation, _price(claim.epsilon)]
+    cells.append(f"{claim.delta:.2g}")
+    if checked:
+        cells.append("added up" if added_up([claim]) else _price(claim.epsilon_rdp))
+    return f"| {' | '.join(cells)} |"
+
+
+def _table(claims: Sequence[Claim]) -> str:
+    """All claims, with a column for the check where there is one."""
+    checked = not added_up(claims)
+    price = "ε (PLD) | δ | ε (RDP, check)" if checked else "ε (added up) | δ"
+    rows = [f"| against | unit | relation | {price} |", "|---" * (6 if checked else 5) + "|"]
+    return "\n".join([*rows, *(_row(claim, checked) for claim in claims)])
 
 
 def _rounds(plan: Mapping[str, Any]) -> int:
@@ -101,9 +121,7 @@ def write_card(manifest: Mapping[str, Any], schema: Schema, claims: Sequence[Cla
 
 {claims[0].words}
 
-| against | unit | relation | ε (PLD) | δ | ε (RDP, check) |
-|---|---|---|---|---|---|
-{chr(10).join(_row(claim) for claim in claims)}
+{_table(claims)}
 
 Trust: {first.trust}.
 Sampling: {first.sampling}.
