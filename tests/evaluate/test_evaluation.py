@@ -289,6 +289,13 @@ def test_scores_of_a_table_have_joints_coverage_and_both_matrix_distances(report
     assert students == ["logistic regression", "random forest", "neural network"]
 
 
+def test_a_report_tells_of_the_most_sets_of_columns_not_of_the_first(reports) -> None:
+    joints = json.loads((reports[0].parent / "scores.json").read_text())["fidelity"]["joints"]
+    sets = [joint["sets"] for joint in joints]
+    assert sets[0] < max(sets)
+    assert f"over up to {max(sets)} sets" in reports[0].read_text()
+
+
 @pytest.mark.parametrize(
     ("kind", "part", "said", "decimals"),
     [
