@@ -61,6 +61,18 @@ def test_plan_says_that_pure_epsilon_is_added_up_and_not_that_it_was_checked(
     assert "ε, added up" in said and "RDP" not in said
 
 
+def test_plan_without_trust_promises_nothing_and_speaks_of_no_bound(tmp_path: Path) -> None:
+    path = study(tmp_path)
+    text = path.read_text().replace("epsilon = 8.0", 'trust = "none"')
+    path.write_text(text)
+    said = told("plan", path)
+    assert "nothing: trust = none" in said and "none trust" not in said
+    assert "1e+09" not in said and "bound and noise" not in said
+    assert "The thesis's ε" not in said
+    path.write_text(text.replace('"signds"', '"fedvae"').partition("[recipe]")[0])
+    assert "norm ≤ 0.2, z = 0" in told("plan", path), "clipping without noise is still told"
+
+
 def test_plan_warns_where_votes_are_fewer_than_coordinates(tmp_path: Path) -> None:
     (found,) = warned(study(tmp_path, sites=33))
     assert FEWER.format(34) in found and found.startswith("33 vote(s)")

@@ -43,6 +43,7 @@ from understudy.study import Study
 __all__ = ["plan", "run", "train"]
 
 SOLVING = "working out what it costs"
+_NO_BOUND = 1e9  # what recipes set where an update is sent as it is
 STUDY = typer.Argument(..., help="The study file (study.toml).")
 
 
@@ -119,13 +120,11 @@ def _show(
     table = Table(title=f"plan of {study.name}", title_justify="left", show_header=False)
     rows = {
         "recipe": f"{recipe.info.name} — {recipe.info.title}",
-        "protects": f"one {found.unit} among {found.units}, {found.trust} trust",
+        "protects": _protects(found),
         "sites and rounds": f"{found.sites} sites, {_rounds(found)}",
         "cohort": _cohort(found),
         **_net(recipe),
-        "mechanism" if found.update_epsilon else "bound and noise": "; then ".join(
-            ", ".join(_mechanism(part) for part in phase.parts) for phase in found.phases
-        ),
+        **_mechanisms(found),
         "a site sends": _sends(recipe),
         **_lifetime(found),
     }
@@ -134,10 +133,16 @@ def _show(
     console.print(table)
     console.print(claims_panel(said))
     _warn(study, found, console)
-    if recipe.info.corrections:
+    if recipe.info.corrections and found.trust != "none":  # they are about ε
         console.print(f"[dim]{recipe.info.corrections}[/]")
     if projected:
         console.print(_projections(projected))
+
+
+def _protects(plan: PrivacyPlan) -> str:
+    if plan.trust == "none":
+        return "nothing: trust = none"
+    return f"one {plan.unit} among {plan.units}, {plan.trust} trust"
 
 
 def _rounds(plan: PrivacyPlan) -> str:
@@ -151,6 +156,15 @@ def _cohort(plan: PrivacyPlan) -> str:
         return f"{plan.size} sites a round by a public schedule, {most}"
     every = "every site, every round"
     return every if plan.rate is None else f"coin flips, rate {plan.rate:g}"
+
+
+def _mechanisms(plan: PrivacyPlan) -> dict[str, str]:
+    """What is done to what sites send, phase by phase; no line where it goes as it is."""
+    if plan.trust == "none" and all(part.bound >= _NO_BOUND for part in plan.parts):
+        return {}
+    name = "mechanism" if plan.update_epsilon else "bound and noise"
+    phases = (", ".join(map(_mechanism, phase.parts)) for phase in plan.phases)
+    return {name: "; then ".join(phases)}
 
 
 def _mechanism(p: Part) -> str:
