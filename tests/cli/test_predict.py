@@ -107,6 +107,14 @@ def test_a_table_without_labels_is_predicted_alike_and_not_measured(
     pd.testing.assert_frame_equal(one, two)
 
 
+def test_what_is_said_fits_a_terminal_and_names_what_was_read(digits: Path, tmp_path: Path) -> None:
+    where = ("--data", digits / "rows.npz", "-o", tmp_path / "said.csv", "--quiet")
+    first, *lines = invoke("predict", digits / "release", *where).splitlines()
+    assert "predictions of 1,797 images in" in first
+    assert "on these 1,797 images" in lines[0] and "rows" not in "".join(lines)
+    assert max(map(len, lines)) <= 80
+
+
 @pytest.mark.parametrize("labelled", [True, False])
 def test_images_are_predicted_with_and_without_labels(
     digits: Path, tmp_path: Path, labelled: bool

@@ -88,8 +88,10 @@ def test_sample_writes_wide_tables_and_arrays_of_the_same_series(
 ) -> None:
     draw = ("sample", place / "release", "-n", 50, "--seed", 3, "-o")
     invoke(*draw, tmp_path / "a.npz")
-    invoke(*draw, tmp_path / "a.csv", "--layout", "wide")
-    invoke(*draw, tmp_path / "b.csv", "--layout", "long")
+    said = invoke(*draw, tmp_path / "a.csv", "--layout", "wide")
+    assert "50 synthetic series in" in said
+    said = invoke(*draw, tmp_path / "b.csv", "--layout", "long")
+    assert "50 synthetic series in" in said, "however many rows of the file they take"
     wide, long = pd.read_csv(tmp_path / "a.csv"), pd.read_csv(tmp_path / "b.csv")
     names = [f"{channel}_{i}" for channel in ("CO", "cars") for i in range(12)]
     with np.load(tmp_path / "a.npz") as held:

@@ -16,6 +16,7 @@ from understudy.cli.console import JSON, QUIET, bar, plain_errors, print_json, r
 from understudy.data.records import Records
 from understudy.data.table import write
 from understudy.errors import OutputError
+from understudy.evaluate.rows import NOUNS
 from understudy.evaluate.score import INTERNAL, Score, score_accuracy, score_commonest
 from understudy.evaluate.utility import COMMONEST
 from understudy.release import Release
@@ -56,11 +57,15 @@ def predict(
         loaded = Release.load(release)
         kind = loaded.classifier.kind  # a generator is refused before any row is read
         with bar(f"predicting ({kind})", quiet or json) as tick:
-            tick(0, 1, "reading rows")
+            tick(0, 1, f"reading {NOUNS[loaded.schema.kind]}")
             rows = read_rows(data, loaded.schema, progress=reading(tick))
             said, measured = _predict(loaded, rows, tick)
             write(Records(frame=said), output)
-        _report(output, said, measured, json)
+        if json:
+            accuracy = None if measured is None else measured.to_dict()
+            print_json({"ok": True, "rows": len(said), "output": str(output), "accuracy": accuracy})
+        else:
+            _report(output, len(said), measured, NOUNS[loaded.schema.kind])
 
 
 def _check_output(output: Path, data: Path, force: bool) -> None:
@@ -101,7 +106,7 @@ def _predict(
         batch = rows.take(np.arange(start, min(start + BATCH, len(rows))))
         said.append(release.predict(batch))
         truth.append(labels(release.schema, batch))
-        tick(start + len(batch), len(rows), "rows")
+        tick(start + len(batch), len(rows), NOUNS[release.schema.kind])
     whole = pd.concat(said, ignore_index=True)
     known = [y for y in truth if y is not None]
     if not known or whole.empty:
@@ -114,22 +119,14 @@ def _measure(truth: np.ndarray, probability: pd.DataFrame) -> Measured:
     return Measured(score_accuracy(truth, guess), score_commonest(truth).value)
 
 
-def _report(output: Path, said: pd.DataFrame, found: Measured | None, json: bool) -> None:
-    if json:
-        accuracy = None if found is None else found.to_dict()
-        done = {"ok": True, "rows": len(said), "output": str(output), "accuracy": accuracy}
-        print_json(done)
+def _report(output: Path, n: int, found: Measured | None, noun: str) -> None:
+    """Lines that fit 80 columns, but for the output's name."""
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"[green]✓[/] predictions of {n:,} {noun} in [bold]{output}[/]")
+    if found is None:
         return
-    console = Console()
-    console.print(f"[green]✓[/] {len(said):,} predictions in [bold]{output}[/]", soft_wrap=True)
-    if found is not None:
-        score = found.accuracy
-        console.print(
-            f"  accuracy [bold]{score.value:.3f}[/] ({score.low:.3f} to {score.high:.3f}, 95 %) "
-            f"on these {score.n:,} rows; always answering {COMMONEST}: "
-            f"{found.commonest:.3f}\n"
-            "[dim]  measured here, on your labels, without noise: internal, and no part of the "
-            "release[/]",
-            soft_wrap=True,
-            highlight=False,
-        )
+    score = found.accuracy
+    ends = f"{score.low:.3f} to {score.high:.3f}, 95 %"
+    console.print(f"  accuracy [bold]{score.value:.3f}[/] ({ends}) on these {score.n:,} {noun}")
+    console.print(f"  always answering {COMMONEST}: {found.commonest:.3f}")
+    console.print("[dim]  internal: measured on your labels without noise, no part of the release")

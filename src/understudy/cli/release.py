@@ -15,6 +15,7 @@ from understudy.errors import OutputError
 from understudy.evaluate import Scores
 from understudy.evaluate import evaluate as score_release
 from understudy.evaluate.forecasts import REPEATING
+from understudy.evaluate.rows import NOUNS
 from understudy.evaluate.score import Score
 from understudy.evaluate.utility import COMMONEST, StudentScores
 from understudy.release import Release
@@ -28,7 +29,7 @@ RELEASE = typer.Argument(..., help="A release folder or .zip.")
 
 def sample(
     release: Path = RELEASE,
-    n: int = typer.Option(1000, "-n", help="How many rows."),
+    n: int = typer.Option(1000, "-n", help="How many rows, images or series."),
     output: Path = typer.Option(
         ...,
         "--output",
@@ -60,17 +61,17 @@ def sample(
         if output.exists() and not force:
             raise OutputError("a new file", f"{output.name} exists", "choose another, or --force")
         loaded = Release.load(release)
+        noun = NOUNS[loaded.schema.kind]
         file = Writer(output, loaded.schema, layout)
         with bar("sampling", quiet or json) as tick, file as writer:
             for batch in loaded.batches(n, label, seed):
                 writer.write(batch)
-                tick(writer.rows, n, "rows")
+                tick(writer.rows, n, noun)
         if json:
             print_json({"ok": True, "rows": n, "output": str(output)})
         else:
-            Console().print(
-                f"[green]✓[/] {n:,} synthetic rows in [bold]{output}[/]", soft_wrap=True
-            )
+            said = f"[green]✓[/] {n:,} synthetic {noun} in [bold]{output}[/]"
+            Console().print(said, soft_wrap=True)
 
 
 def verify(release: Path = RELEASE, json: bool = JSON) -> None:

@@ -23,14 +23,13 @@ from understudy.evaluate.correlation import largest_differences
 from understudy.evaluate.embedding import Embedding
 from understudy.evaluate.fidelity import ColumnFit, Fidelity
 from understudy.evaluate.forecasts import MAE, REPEATING, Forecasts
-from understudy.evaluate.rows import Rows
+from understudy.evaluate.rows import NOUNS, Rows
 from understudy.evaluate.score import INTERNAL, Compared
 from understudy.evaluate.utility import COMMONEST, StudentScores, Utility
 
 __all__ = ["Material", "render"]
 
 MOST_COLUMNS = 36
-NOUNS = {"table": "rows", "image": "images", "series": "series"}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Rows"]
+__all__ = ["NOUNS", "Rows"]
+
+NOUNS = {"table": "rows", "image": "images", "series": "series"}
+"""What one calls the rows of each kind of schema."""
 
 
 @dataclass(frozen=True)
