@@ -174,6 +174,15 @@ def test_an_existing_output_is_never_touched(tmp_path: Path) -> None:
     assert (tmp_path / "release" / "thesis.txt").read_text() == "only copy"
 
 
+def test_an_output_that_is_there_is_named_however_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = write_study(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["run", str(study), "--out", "."])
+    assert result.exit_code == 9 and "something is there: .\n" in result.output
+
+
 def test_an_unreachable_epsilon_names_what_can_be_reached(tmp_path: Path) -> None:
     study = write_study(tmp_path, privacy="epsilon = 1e-9\ndelta = 1e-15")
     code, text = run(study)

@@ -35,9 +35,8 @@ class Writer:
                 "change the name of the output",
             )
         if layout is not None and (schema.kind != "series" or path.suffix == ".npz"):
-            raise OutputError(
-                "a layout for series in CSV or Parquet", f"{schema.kind} data", "leave it out"
-            )
+            found = path.suffix if schema.kind == "series" else f"{schema.kind} data"
+            raise OutputError("a layout for series in CSV or Parquet", found, "leave it out")
         if not path.absolute().parent.is_dir():
             raise OutputError("an existing folder", f"none for {path.name}", "create it first")
         self.path, self.rows = path, 0

@@ -231,7 +231,7 @@ def refuse_existing(path: Path) -> None:
     """Nothing is ever overwritten."""
     if os.path.lexists(path):
         raise OutputError(
-            f"a new path for {path.name}", "something is there", "choose another --out"
+            "a new path for a release", f"something is there: {path}", "choose another --out"
         )
     if not path.absolute().parent.is_dir():
         raise OutputError(
