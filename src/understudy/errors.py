@@ -18,6 +18,8 @@ a record's values: names of columns, counts the user typed and rules only.
 
 from __future__ import annotations
 
+import errno
+
 
 class UnderstudyError(Exception):
     """Base of all expected failures: ``expected``, ``found``, ``do``."""
@@ -72,6 +74,14 @@ class ReleaseError(UnderstudyError):
 
 
 class OutputError(UnderstudyError):
-    """The output cannot be written: it exists already or the disk is full."""
+    """The output cannot be written: it exists already, the disk is full or the folder closed."""
 
     exit_code = 9
+
+
+def unwritable(what: str, error: OSError) -> OutputError:
+    """Why ``what`` was not written: only a full disk is helped by freeing space."""
+    found = str(error.strerror or error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return OutputError(f"room to write {what}", found, "free space, then do it again")
+    return OutputError(f"to write {what}", found, "choose a folder you may write to")

@@ -25,7 +25,14 @@ from understudy.data.records import Progress
 from understudy.data.shards import Shards
 from understudy.data.split import split
 from understudy.data.table import Records, read
-from understudy.errors import BudgetError, DataError, OutputError, ReleaseError, StudyError
+from understudy.errors import (
+    BudgetError,
+    DataError,
+    OutputError,
+    ReleaseError,
+    StudyError,
+    unwritable,
+)
 from understudy.federation.checkpoint import Checkpoint, write_atomic
 from understudy.federation.engine import Engine
 from understudy.federation.memory import SiteMemory
@@ -224,11 +231,7 @@ def _partial_folder(out: Path, resume: bool) -> Path:
     try:
         folder.mkdir(mode=0o700, exist_ok=resume)
     except OSError as error:
-        raise OutputError(
-            f"room to write {folder.name}",
-            str(error.strerror),
-            "free space, or choose another --out",
-        ) from error
+        raise unwritable(folder.name, error) from error
     return folder
 
 

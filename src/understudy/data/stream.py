@@ -12,7 +12,7 @@ import pandas as pd
 from understudy.data.records import Records
 from understudy.data.schema import Schema
 from understudy.data.series import series_to_frame
-from understudy.errors import OutputError
+from understudy.errors import OutputError, unwritable
 
 __all__ = ["Writer"]
 
@@ -53,9 +53,7 @@ class Writer:
         try:
             self._write(batch)
         except OSError as error:
-            raise OutputError(
-                f"room to write {self.path.name}", str(error.strerror or error), "free space"
-            ) from error
+            raise unwritable(self.path.name, error) from error
         self.rows += len(batch)
 
     def _write(self, batch: Records) -> None:
@@ -81,14 +79,20 @@ class Writer:
         self._parquet.write_table(table.cast(self._parquet.schema))
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self._finish(whole=kind is None)
+        except OSError as error:
+            raise unwritable(self.path.name, error) from error
+        finally:
+            self._partial.unlink(missing_ok=True)
+
+    def _finish(self, whole: bool) -> None:
         if self._parquet is not None:
             self._parquet.close()
-        if kind is None:
-            if self._batches:
-                self._save_arrays()
-            if self._partial.exists():
-                os.replace(self._partial, self.path)
-        self._partial.unlink(missing_ok=True)
+        if whole and self._batches:
+            self._save_arrays()
+        if whole and self._partial.exists():
+            os.replace(self._partial, self.path)
 
     def _save_arrays(self) -> None:
         name = "images" if self._batches[0].images is not None else "series"

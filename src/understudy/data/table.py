@@ -21,7 +21,7 @@ from understudy.data.layout import file_columns
 from understudy.data.records import Progress, Records, check_size, file_kind, some, unreadable
 from understudy.data.schema import Schema
 from understudy.data.series import series_from_frame, series_to_frame
-from understudy.errors import DataError, OutputError
+from understudy.errors import DataError, OutputError, unwritable
 
 __all__ = ["Records", "from_frame", "read", "write"]
 
@@ -78,7 +78,7 @@ def write(
         os.replace(part, path)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise OutputError("room to write", f"{path}: {error.strerror}", "free it up") from None
+        raise unwritable(str(path), error) from None
 
 
 def from_frame(frame: pd.DataFrame, schema: Schema) -> Records:

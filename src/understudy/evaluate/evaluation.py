@@ -23,7 +23,7 @@ from understudy.data.encode import Encoded, encode
 from understudy.data.layout import overlap
 from understudy.data.schema import Schema
 from understudy.data.table import Records, read
-from understudy.errors import OutputError, UnderstudyError
+from understudy.errors import OutputError, UnderstudyError, unwritable
 from understudy.evaluate.embedding import embed
 from understudy.evaluate.fidelity import Fidelity, measure_fidelity
 from understudy.evaluate.forecasts import Forecasts, measure_forecasts
@@ -289,8 +289,4 @@ def _write(folder: Path, texts: Mapping[str, str]) -> None:
             part.write_text(text, encoding="utf-8")
             os.replace(part, folder / name)
     except OSError as error:
-        raise OutputError(
-            "room to write the report",
-            f"{folder}: {error.strerror}",
-            "free it up, or choose another",
-        ) from None
+        raise unwritable(f"the report in {folder}", error) from None

@@ -33,7 +33,7 @@ import torch
 from understudy.data.encode import decode
 from understudy.data.schema import Schema
 from understudy.data.table import Records, write
-from understudy.errors import OutputError, ReleaseError, UnderstudyError
+from understudy.errors import OutputError, ReleaseError, UnderstudyError, unwritable
 from understudy.privacy.claim import Claim, claims
 from understudy.privacy.plan import PrivacyPlan
 from understudy.release.card import write_card
@@ -184,9 +184,7 @@ class Release:
         try:
             _save_zip(found, path) if path.suffix == ".zip" else _save_folder(found, path)
         except OSError as error:
-            raise OutputError(
-                f"room to write {path.name}", str(error.strerror), "free space and save again"
-            ) from error
+            raise unwritable(path.name, error) from error
         return path
 
     @classmethod
