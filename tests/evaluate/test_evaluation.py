@@ -160,6 +160,15 @@ def test_progress_is_one_bar_from_start_to_end(table_release, table_records, tmp
     assert seen[-1] == (1000, 1000) and {total for _, total in seen} == {1000}
 
 
+@pytest.mark.parametrize("kind", ["table", "image", "series"])
+def test_what_is_being_done_leaves_room_for_a_bar(kind, request, tmp_path, shorten) -> None:
+    shorten(2)
+    release, real = (request.getfixturevalue(f"{kind}_{name}") for name in ("release", "records"))
+    stages: set[str] = set()
+    evaluate(release, real, tmp_path / "out", progress=lambda stage, *_: stages.add(stage))
+    assert len(stages) > 3 and max(map(len, stages)) <= 42, stages
+
+
 def test_reading_images_is_part_of_the_bar(image_release, image_records, tmp_path) -> None:
     for i, (pixels, name) in enumerate(
         zip(image_records.images, image_records.labels, strict=True)

@@ -11,7 +11,14 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from understudy.errors import UnderstudyError
@@ -55,7 +62,21 @@ def print_json(value: Any) -> None:
     print(jsonlib.dumps(value, indent=2, ensure_ascii=False))
 
 
+_WIDE = 100  # columns of a terminal that has room for a bar, its note and two times
 Tick = Callable[[int, int, str], None]
+
+
+def _columns(width: int) -> tuple[ProgressColumn, ...]:
+    """What a bar shows; a narrow terminal has no room for the time that has passed."""
+    elapsed = (TimeElapsedColumn(),) if width >= _WIDE else ()
+    return (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+        TextColumn("[cyan]{task.fields[note]}"),
+        *elapsed,
+        TimeRemainingColumn(),
+    )
 
 
 @contextmanager
@@ -64,15 +85,8 @@ def bar(title: str, quiet: bool) -> Iterator[Tick]:
     if quiet:
         yield lambda done, total, note: None
         return
-    columns = (
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-        TextColumn("[cyan]{task.fields[note]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*_columns(console.width), console=console, transient=True) as progress:
         task = progress.add_task(title, total=1, note="")
         yield lambda done, total, note: progress.update(
             task, completed=done, total=total, note=note

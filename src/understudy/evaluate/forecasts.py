@@ -136,7 +136,7 @@ def measure_forecasts(
     for i, (name, learn) in enumerate(table.items()):
         scores = []
         for j, (source, rows) in enumerate(sides.items()):
-            stage = f"{name}: next step, from {source} series"
+            stage = f"next step, {name} on {source}"
             tick = ticker(progress, stage, len(sides) * i + j, len(sides) * len(table))
             streams = rng.child("forecaster", i)
             errors = learn(_thinned(schema, rows, streams), held, streams, tick)

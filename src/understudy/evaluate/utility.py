@@ -113,7 +113,7 @@ def measure_utility(
         streams = rng.child("student", i)
         sides: list[dict[str, Score]] = []
         for j, (source, rows) in enumerate((("synthetic", synthetic), ("real", train))):
-            stage = f"{name}, trained on {source} rows"
+            stage = f"{name} on {source}"
             tick = ticker(progress, stage, 2 * i + j, 2 * len(table))
             probability = answer(learn, schema, rows, test.x, streams, tick)
             sides.append(_score(schema, probability, test, streams))
