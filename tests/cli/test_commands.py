@@ -284,6 +284,20 @@ def test_evaluate_shows_distances_where_there_is_nothing_to_learn(unlabelled: Pa
     assert f"{found['synthetic']['value']:.3f}" in line and f"{found['real']['value']:.3f}" in line
 
 
+def test_evaluate_shows_joint_distances_and_coverage(unlabelled: Path) -> None:
+    out = unlabelled / "report"
+    where = ("--real", unlabelled / "rows.csv", "--out", out, "--quiet")
+    lines = invoke("evaluate", unlabelled / "release", *where).splitlines()
+    found = json.loads((out / "scores.json").read_text())["fidelity"]
+    for name, score in (
+        ("2-way joint distance (AVD) ", found["joints"][0]["distance"]),
+        ("coverage (more is better)", found["coverage"]),
+    ):
+        line = next(line for line in lines if name in line)
+        assert all(f"{score[side]['value']:.3f}" in line for side in ("synthetic", "real"))
+    assert max(map(len, lines[:-1])) <= 80
+
+
 def test_a_label_is_refused_where_the_schema_has_none(unlabelled: Path) -> None:
     words = ("sample", unlabelled / "release", "-n", 3, "-o", unlabelled / "new.csv")
     said = invoke(*words, "--label", "red", code=8)

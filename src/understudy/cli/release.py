@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import typer
@@ -14,9 +14,10 @@ from understudy.data.stream import Writer
 from understudy.errors import OutputError
 from understudy.evaluate import Scores
 from understudy.evaluate import evaluate as score_release
+from understudy.evaluate.fidelity import Fidelity
 from understudy.evaluate.forecasts import REPEATING
 from understudy.evaluate.rows import NOUNS
-from understudy.evaluate.score import Score
+from understudy.evaluate.score import Compared, Score
 from understudy.evaluate.utility import COMMONEST, StudentScores
 from understudy.release import Release
 from understudy.release import verify as verify_release
@@ -165,10 +166,20 @@ def distances_table(scores: Scores) -> Table:
     table = Table(title=title, title_justify="left", header_style="dim")
     for heading in ("distance", "synthetic", "real"):
         table.add_column(heading)
-    for one in scores.fidelity.overall:
+    for name, one in _distances(scores.fidelity):
         figures = (one.synthetic, one.real)
-        table.add_row(one.name, *("–" if s is None else f"{s.value:.3f}" for s in figures))
+        table.add_row(name, *("–" if s is None else f"{s.value:.3f}" for s in figures))
     return table
+
+
+def _distances(fidelity: Fidelity) -> Iterator[tuple[str, Compared]]:
+    """Distances by name, of joint distributions only the first; last what should be large."""
+    for one in fidelity.overall:
+        yield one.name, one
+    for joint in fidelity.joints[:1]:
+        yield joint.distance.name, joint.distance
+    if fidelity.coverage is not None:
+        yield f"{fidelity.coverage.name} (more is better)", fidelity.coverage
 
 
 def _add_scores(
