@@ -31,7 +31,7 @@ from understudy.data.split import check_options
 from understudy.errors import StudyError
 from understudy.federation.recipe import Recipe
 from understudy.privacy.claim import Claim, claims, projection, round_up, spent_so_far
-from understudy.privacy.plan import Part, PrivacyPlan
+from understudy.privacy.plan import NO_BOUND, Part, PrivacyPlan
 from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection
 from understudy.recipes import build
@@ -43,7 +43,6 @@ from understudy.study import Study
 __all__ = ["plan", "run", "train"]
 
 SOLVING = "working out what it costs"
-_NO_BOUND = 1e9  # what recipes set where an update is sent as it is
 STUDY = typer.Argument(..., help="The study file (study.toml).")
 
 
@@ -160,7 +159,7 @@ def _cohort(plan: PrivacyPlan) -> str:
 
 def _mechanisms(plan: PrivacyPlan) -> dict[str, str]:
     """What is done to what sites send, phase by phase; no line where it goes as it is."""
-    if plan.trust == "none" and all(part.bound >= _NO_BOUND for part in plan.parts):
+    if plan.trust == "none" and all(part.bound >= NO_BOUND for part in plan.parts):
         return {}
     name = "mechanism" if plan.update_epsilon else "bound and noise"
     phases = (", ".join(map(_mechanism, phase.parts)) for phase in plan.phases)

@@ -21,8 +21,9 @@ from understudy.privacy.clip import Receipt, Slot, Unit
 from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection
 
-__all__ = ["Part", "PrivacyPlan", "Rule", "Trust", "default_delta", "solve"]
+__all__ = ["NO_BOUND", "Part", "PrivacyPlan", "Rule", "Trust", "default_delta", "solve"]
 
+NO_BOUND = 1e9  # of updates that are sent as they are, without privacy
 Trust = Literal["central", "local", "distributed", "none"]
 Rule = Selection | Response
 _RULES: dict[str, type[Selection] | type[Response]] = {"select": Selection, "respond": Response}

@@ -18,7 +18,7 @@ from understudy.data.shards import Shards
 from understudy.errors import StudyError
 from understudy.federation.recipe import RecipeInfo, State, Task, make_plan
 from understudy.federation.slots import Private
-from understudy.privacy.plan import PrivacyPlan
+from understudy.privacy.plan import NO_BOUND, PrivacyPlan
 from understudy.recipes.fedvae import FedVAE, FedVAEOptions, decoder_shape
 from understudy.release.generator import Generator
 from understudy.rng import Streams
@@ -69,7 +69,7 @@ class CentralVAE:
                 f"recipe.site from -1 to {study.n_sites - 1}", str(own.site), "correct it"
             )
         shape = decoder_shape(study.schema, own)
-        plan = make_plan(study, cls.info, {"decoder": shape}, bound=1e9, sites=1, rounds=1)
+        plan = make_plan(study, cls.info, {"decoder": shape}, bound=NO_BOUND, sites=1, rounds=1)
         plan = replace(plan, rate=None, joins=None)  # the one site always takes part
         return cls(study.schema, plan, FedVAE(study.schema, plan, own, study.training), own.site)
 

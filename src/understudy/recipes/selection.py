@@ -17,7 +17,7 @@ from torch import Tensor
 from understudy.data.shards import Shards
 from understudy.errors import StudyError
 from understudy.federation.recipe import RecipeInfo, make_plan, make_pure_plan
-from understudy.privacy.plan import Part, PrivacyPlan
+from understudy.privacy.plan import NO_BOUND, Part, PrivacyPlan
 from understudy.privacy.select import Selection, optimal_output
 from understudy.rng import Streams
 from understudy.study import Study, Training, setting
@@ -42,7 +42,6 @@ __all__ = [
 
 _LEAST_TOP = 8  # coordinates: a smaller set tells little of a small model
 _HARDLY = 1e-30  # above no change, and below any
-_NO_BOUND = 1e9  # without privacy an update is sent as it is
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ def _plain_plan(
 ) -> PrivacyPlan:
     """The same without privacy: federated averaging."""
     shapes = {"update": (size,)}
-    return make_plan(study, info, shapes, bound=_NO_BOUND, slot="client", notes=notes)
+    return make_plan(study, info, shapes, bound=NO_BOUND, slot="client", notes=notes)
 
 
 def server(own: SelectionOptions, plan: PrivacyPlan) -> ServerOptimiser:
