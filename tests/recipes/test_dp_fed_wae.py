@@ -16,7 +16,7 @@ from understudy.data.encode import encode
 from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
 from understudy.data.table import from_frame
-from understudy.errors import ReleaseError, StudyError
+from understudy.errors import ReleaseError, StudyError, WireError
 from understudy.federation.recipe import Task
 from understudy.federation.slots import Private
 from understudy.nets import layers
@@ -168,7 +168,6 @@ MODELS = {
     "nan": lambda model: model * torch.nan,
     "infinite": lambda model: torch.full_like(model, torch.inf),
     "overflowing": lambda model: 1e30 * model,
-    "in doubles": lambda model: model.double(),
 }
 
 
@@ -185,6 +184,20 @@ def test_no_model_makes_a_site_fail_for_having_rows(part: str, model: str) -> No
         task = Task({"model": sent}, {"part": part})
         update, _ = recipe.local(task, {}, shards, private, rng=rng)
         assert update["update"].shape == (1, *recipe.plan.parts[0].shape)
+
+
+@pytest.mark.parametrize("part", ["margins", "head", "encoder", "decoder"])
+@pytest.mark.parametrize("odd", [torch.Tensor.double, lambda model: model[:, 1:]])
+def test_a_model_of_another_kind_is_refused_by_every_site_alike(part: str, odd: Any) -> None:
+    recipe, rng = build(study()), Streams.from_seed(0)
+    task = Task({"model": odd(recipe.init(rng=rng)["model"])}, {"part": part})
+    data = encode(TABLE, from_frame(frame(4, seed=0), TABLE))
+    private, said = Private(recipe.plan, 0, NoiseSource.seeded(rng)), set()
+    for rows in (0, 1, 4):
+        with pytest.raises(WireError, match="a task's model") as caught:
+            recipe.local(task, {}, Shards.pack(data, [np.arange(rows)]), private, rng=rng)
+        said.add(str(caught.value))
+    assert len(said) == 1
 
 
 def test_a_head_that_does_not_fit_is_refused(tmp_path: Path) -> None:
