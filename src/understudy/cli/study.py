@@ -235,8 +235,8 @@ def _projections(projected: list[dict[str, float]]) -> Table:
             f"{row['population']:,}",
             f"{row['rate']:.3g}",
             f"{row['noise']:.3g}",
-            f"{row['central']:.3g}",
-            f"{row['local']:.3g}",
+            round_up(row["central"]),
+            round_up(row["local"]),
             f"{row['delta']:.2g}",
         )
     return table

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from understudy.errors import PrivacyError
-from understudy.privacy.account import Cost, Event, cost, fixed_size_cost, rdp_epsilon
+from understudy.privacy.account import Cost, Event, cost, fixed_size_cost, rdp_epsilon, round_up
 from understudy.privacy.plan import PrivacyPlan, claim_terms, default_delta, slots
 
 __all__ = ["Claim", "claims", "headline", "projection", "round_up", "spent_so_far"]
@@ -31,14 +31,6 @@ _PURE = (
     "about d/10^15 of it, for d coordinates"
 )
 _SIMULATION = "simulation: the noise can be repeated by whoever knows the seed; not for real data"
-
-
-def round_up(epsilon: float, digits: int = 3) -> str:
-    """ε to so many significant digits, never below the truth."""
-    if not 0 < epsilon < math.inf:
-        return f"{epsilon:g}"
-    unit = 10.0 ** (math.floor(math.log10(epsilon)) - digits + 1)
-    return f"{math.ceil(epsilon / unit - 1e-9) * unit:.{digits}g}"
 
 
 @dataclass(frozen=True)
@@ -77,7 +69,8 @@ class Claim:
         )
         return (
             f"Against {self.adversary}, {self._secret} ({self.relation}) is protected with "
-            f"ε = {round_up(self.epsilon or 0)} at δ = {self.delta:.2g}{self._lifetime}.{verdict}"
+            f"ε = {round_up(self.epsilon or 0)} at δ = {round_up(self.delta, 2)}"
+            f"{self._lifetime}.{verdict}"
         )
 
     @property

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from understudy.errors import BudgetError, PrivacyError
-from understudy.privacy.account import Event, cost, solve_noise
+from understudy.privacy.account import Event, cost, round_up, solve_noise
 from understudy.privacy.checks import check_plan, check_receipt, whole_round
 from understudy.privacy.clip import Receipt, Slot, Unit
 from understudy.privacy.respond import Response
@@ -274,7 +274,7 @@ def solve(plan: PrivacyPlan, epsilon: float) -> PrivacyPlan:
     solved = plan.with_noise(noise)
     found = cost(solved.promise(factor=factor, amplified=amplified), plan.delta).epsilon
     if found > epsilon * (1 + 1e-6):
-        raise PrivacyError(f"ε ≤ {epsilon:g}", f"{found:.6g}", "ask for a slightly larger ε")
+        raise PrivacyError(f"ε ≤ {epsilon:g}", round_up(found, 6), "ask for a slightly larger ε")
     return solved
 
 
