@@ -180,6 +180,7 @@ def class_of(label: str | int | None, schema: Schema) -> int | None:
     if schema.classes == ("all",):
         raise ReleaseError("no label: the schema has none", repr(label), "leave the label out")
     known = ", ".join(schema.classes[:20]) + (", …" if schema.n_classes > 20 else "")
-    near = difflib.get_close_matches(name, schema.classes, 1)
-    advice = f"did you mean {near[0]!r}?" if near else "choose one of these"
+    folded = {one.casefold(): one for one in schema.classes}
+    near = difflib.get_close_matches(name.casefold(), folded, 1)
+    advice = f"did you mean {folded[near[0]]!r}?" if near else "choose one of these"
     raise ReleaseError(f"a label among {known}", repr(label), advice)
