@@ -1,7 +1,7 @@
 """The generator kind "onehot": a decoder that draws rows and their labels together.
 
 Its outputs are the yes-or-no features of `data.onehot`, label included, or without the label where
-a ``head`` (a linear classifier of the other features) draws it. Class proportions are those that were
+a ``head`` (a linear classifier of the other features) draws it. Class proportions are those that it
 learnt; to draw one class alone, rows of the others are discarded.
 """
 
