@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from understudy.errors import PrivacyError
-from understudy.privacy.gaussian import analytic_noise
+from understudy.privacy.analytic import analytic_noise
 
 __all__ = [
     "Cost",
@@ -28,12 +28,21 @@ __all__ = [
     "fixed_size_cost",
     "pure_epsilon",
     "rdp_epsilon",
+    "round_up",
     "solve_noise",
 ]
 
 _NOISE_RANGE = (1e-3, 1e5)
 
 Parts = tuple[tuple[float, float, int], ...]  # (multiplier, Poisson rate, count)
+
+
+def round_up(epsilon: float, digits: int = 3) -> str:
+    """ε to so many significant digits, never below the truth."""
+    if not 0 < epsilon < math.inf:
+        return f"{epsilon:g}"
+    unit = 10.0 ** (math.floor(math.log10(epsilon)) - digits + 1)
+    return f"{math.ceil(epsilon / unit - 1e-9) * unit:.{digits}g}"
 
 
 @dataclass(frozen=True)

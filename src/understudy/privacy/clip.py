@@ -51,7 +51,7 @@ class Receipt:
 
     round: int
     part: str
-    slot: Slot
+    where: Slot
     mechanism: str
     unit: Unit
     bound: float

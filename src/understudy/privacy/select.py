@@ -22,19 +22,25 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from understudy.errors import PrivacyError
-from understudy.privacy.clip import Receipt
-from understudy.rng import NoiseSource
+from understudy.privacy.account import round_up
+from understudy.privacy.clip import Bounded, Receipt, Unit
+from understudy.privacy.mechanism import Use
+from understudy.privacy.pure import Pure, check_epsilon, raw
+from understudy.rng import Draws
 
-__all__ = ["Law", "Selection", "choose", "law", "optimal_output", "spread"]
+if TYPE_CHECKING:
+    from understudy.privacy.plan import Part
+
+__all__ = ["Law", "Selection", "choose", "law", "optimal_output"]
 
 _MOST = 2**31 - 1  # coordinates travel as 32-bit integers
-_MOST_EPSILON = 30.0
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ class Law:
 
 
 @dataclass(frozen=True)
-class Selection:
+class Selection(Pure):
     """Choose ``output`` of ``size`` coordinates, preferably among the ``top`` largest, at ε.
 
     ``subset`` < ``size`` first draws that many coordinates at random (SubMDS).
@@ -63,6 +69,8 @@ class Selection:
     output: int
     epsilon: float
     subset: int | None = None
+
+    name: ClassVar[str] = "select"
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -93,9 +101,53 @@ class Selection:
         return law(self.pool, self.top, self.output, self.epsilon)
 
     @property
-    def bytes(self) -> int:
-        """Of a message: one 32-bit integer for the sign, and one per coordinate."""
+    def shape(self) -> tuple[int, ...]:
+        """Of an update."""
+        return (self.size,)
+
+    @property
+    def telling(self) -> float:
+        """The share of a choice that is not chance: 0 tells nothing, 1 the top set alone."""
+        chance = self.top / self.pool
+        return (self.law.share - chance) / (1 - chance)
+
+    def seal(self, value: Tensor | Bounded, use: Use) -> tuple[Tensor, tuple[Receipt, ...]]:
+        """A sign and coordinates instead of the update.
+
+        An update that is not finite counts as zero: to refuse it would say something about
+        its site.
+        """
+        update = raw(value)
+        finite = torch.isfinite(update).all(dim=1, keepdim=True)
+        message = choose(torch.where(finite, update, torch.zeros_like(update)), self, use.draws)
+        return message, (self.receipt(use.part, use.unit, use.round, use.source),)
+
+    def fits(self, sent: Tensor, part: Part, unit: Unit) -> Tensor | None:
+        """A sign and h different coordinates."""
+        if sent.shape[1:] != (1 + self.output,) or sent.dtype != torch.int32:
+            return None
+        signs, chosen = sent[:, 0], sent[:, 1:].long().sort(dim=1).values
+        valid = (signs.abs() == 1) & (chosen >= 0).all(1) & (chosen < self.size).all(1)
+        return valid & (chosen.diff(dim=1) > 0).all(1)
+
+    def accumulate(self, total: Tensor, sent: Tensor) -> None:
+        """Votes: each message stands for its sign at its coordinates."""
+        signs = sent[:, :1].double().expand(-1, self.output)
+        total.index_add_(0, sent[:, 1:].reshape(-1).long(), signs.reshape(-1))
+
+    def bytes(self, part: Part) -> int:
+        """One 32-bit integer for the sign, and one per coordinate."""
         return 4 * (1 + self.output)
+
+    def describe(self, part: Part) -> str:
+        """How many coordinates of how many, and what they are worth."""
+        pool = f" of a random {self.pool:,}" if self.subset else ""
+        share, chance = _below_one(self.law.share), _below_one(self.top / self.pool)
+        return (
+            f"{part.name}: a sign and {self.output} of {self.size:,} coordinates{pool}, expected "
+            f"share from the {self.top:,} largest {share} (by chance {chance}), ε = "
+            f"{round_up(self.epsilon)}"
+        )
 
     def probability(self, hits: int) -> float:
         """Of one output set that holds ``hits`` coordinates of the top set."""
@@ -103,15 +155,9 @@ class Selection:
         return self.law.probability[hits] / ways
 
 
-def check_epsilon(epsilon: float) -> None:
-    """Refuse an ε at which nothing is promised, or nothing can be learnt."""
-    if not 0 < epsilon <= _MOST_EPSILON:
-        raise PrivacyError(
-            f"ε of one update above 0 and up to {_MOST_EPSILON:g}, beyond which 52 random bits "
-            "cannot tell its chances from certainty",
-            f"{epsilon}",
-            "choose privacy.epsilon_per_update, or privacy.epsilon of a whole life, in this range",
-        )
+def _below_one(share: float) -> str:
+    """Two digits of a share, more where they would make it look like all."""
+    return f"{share:.2g}" if share < 0.995 else f"{math.floor(share * 1e3) / 1e3:g}"
 
 
 def _check_top(top: int, pool: int) -> None:
@@ -173,14 +219,7 @@ def optimal_output(d: int, k: int, epsilon: float, share: float) -> int:
     return best
 
 
-def choose(
-    update: Tensor,
-    rule: Selection,
-    *,
-    part: str,
-    round: int,
-    source: NoiseSource,
-) -> tuple[Tensor, Receipt]:
+def choose(update: Tensor, rule: Selection, draws: Draws) -> Tensor:
     """The messages ``[C, 1+h]`` of a stack of updates ``[C, d]``: a sign, then coordinates.
 
     Guarantee: each row is ε-locally private for the site whose update it is.
@@ -199,30 +238,7 @@ def choose(
     top = _top_set(values * signs[:, None].to(values.dtype), rule.top, source)
     chosen = _draw(top, rule, source)
     chosen = chosen if pool is None else pool.gather(1, chosen)
-    message = torch.cat((signs[:, None], chosen), dim=1).to(torch.int32)
-    return message, pure_receipt("select", rule.epsilon, part=part, round=round, source=source)
-
-
-def pure_receipt(
-    mechanism: str, epsilon: float, *, part: str, round: int, source: NoiseSource
-) -> Receipt:
-    """What a mechanism of pure ε did for a whole site: nothing was bounded, nothing noised."""
-    kind = "simulation" if source.is_simulation else "os"
-    return Receipt(round, part, "client", mechanism, "site", 0.0, 0.0, kind, epsilon)
-
-
-def spread(messages: Tensor, size: int) -> Tensor:
-    """The sum of what messages ``[C, 1+h]`` stand for: their sign at their coordinates."""
-    signs = messages[:, :1].double().expand(-1, messages.shape[1] - 1)
-    total = torch.zeros(size, dtype=torch.float64)
-    return total.index_add_(0, messages[:, 1:].reshape(-1).long(), signs.reshape(-1))
-
-
-def fits(messages: Tensor, rule: Selection) -> Tensor:
-    """Which rows ``[C]`` are messages of this rule: a sign and h different coordinates."""
-    signs, chosen = messages[:, 0], messages[:, 1:].long().sort(dim=1).values
-    valid = (signs.abs() == 1) & (chosen >= 0).all(1) & (chosen < rule.size).all(1)
-    return valid & (chosen.diff(dim=1) > 0).all(1)
+    return torch.cat((signs[:, None], chosen), dim=1).to(torch.int32)
 
 
 def _subsets(clients: int, rule: Selection, source: NoiseSource) -> Tensor | None:
