@@ -21,8 +21,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from understudy.data.schema import Schema
 from understudy.data.schema_toml import toml_value
 from understudy.errors import StudyError
-from understudy.privacy.clip import Unit
-from understudy.privacy.plan import Trust
+from understudy.privacy.terms import Trust, Unit
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -153,7 +153,7 @@ def test_reading_a_folder_of_images_shows_a_bar(
     def bar(title: str, quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
         yield lambda *told: None if quiet else seen.append(told)
 
-    for module in ("study", "schema"):
+    for module in ("training", "schema"):
         monkeypatch.setattr(f"understudy.cli.{module}.bar", bar)
     rng = np.random.default_rng(0)
     (tmp_path / "images").mkdir()
@@ -366,7 +366,7 @@ def test_ctrl_c_before_the_first_round_ends_at_once_and_spends_nothing(
         reading(64, 4000)
         pytest.fail("it goes on reading")
 
-    monkeypatch.setattr("understudy.cli.study.run_study", pressed)
+    monkeypatch.setattr("understudy.cli.training.run_study", pressed)
     said = invoke("run", place / "study.toml", "--out", tmp_path / "r", "--quiet", code=130)
     assert "Nothing was spent" in said and "--resume" not in said
 

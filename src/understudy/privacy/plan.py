@@ -18,15 +18,15 @@ from typing import Any, Literal
 from understudy.errors import BudgetError, PrivacyError
 from understudy.privacy.account import Event, cost, solve_noise
 from understudy.privacy.checks import check_plan, check_receipt
-from understudy.privacy.clip import Kind, Receipt, Slot, Unit
+from understudy.privacy.clip import Receipt
 from understudy.privacy.gaussian import Gaussian, Plain
 from understudy.privacy.mechanism import Mechanism
 from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection
+from understudy.privacy.terms import Kind, Slot, Trust, Unit
 
-__all__ = ["Part", "Phase", "PrivacyPlan", "Trust", "default_delta", "solve"]
+__all__ = ["Part", "Phase", "PrivacyPlan", "default_delta", "solve"]
 
-Trust = Literal["central", "local", "distributed", "none"]
 _MECHANISMS: dict[str, Any] = {kind.name: kind for kind in (Gaussian, Selection, Response, Plain)}
 
 
