@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, get_args
 
 from understudy.errors import BudgetError, PrivacyError
-from understudy.privacy.clip import Receipt, Slot, Unit
+from understudy.privacy.clip import Receipt
+from understudy.privacy.terms import Slot, Unit
 
 if TYPE_CHECKING:
     from understudy.privacy.plan import Part, Phase, PrivacyPlan

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from understudy.errors import PrivacyError
 from understudy.privacy.account import Event
-from understudy.privacy.clip import Bounded, Receipt, Unit, clip
+from understudy.privacy.clip import Bounded, Receipt, clip
+from understudy.privacy.terms import Unit
 from understudy.privacy.mechanism import Use, add_in_order
 
 if TYPE_CHECKING:

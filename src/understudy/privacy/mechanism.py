@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from torch import Tensor
 
 from understudy.privacy.account import Event
-from understudy.privacy.clip import Bounded, Receipt, Unit
+from understudy.privacy.clip import Bounded, Receipt
+from understudy.privacy.terms import Unit
 from understudy.rng import Draws
 
 if TYPE_CHECKING:

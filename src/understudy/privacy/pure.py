@@ -11,7 +11,8 @@ from torch import Tensor
 
 from understudy.errors import PrivacyError
 from understudy.privacy.account import Event
-from understudy.privacy.clip import Bounded, Receipt, Unit
+from understudy.privacy.clip import Bounded, Receipt
+from understudy.privacy.terms import Unit
 from understudy.privacy.mechanism import Use
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from understudy.errors import PrivacyError
 from understudy.privacy.account import round_up
-from understudy.privacy.clip import Bounded, Receipt, Unit
+from understudy.privacy.clip import Bounded, Receipt
+from understudy.privacy.terms import Unit
 from understudy.privacy.mechanism import Use, add_in_order
 from understudy.privacy.pure import Pure, check_epsilon, raw
 from understudy.rng import Draws
