@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from understudy.errors import PrivacyError
+from understudy.terms import Unit
 
 __all__ = ["Bounded", "Kind", "Receipt", "Sealed", "Slot", "Unit", "clip", "clipped_sum"]
 
-Unit = Literal["record", "person", "site"]
 Slot = Literal["step", "client", "server", "distributed"]
 Kind = Literal["noised", "masked", "entrusted", "not private"]
 

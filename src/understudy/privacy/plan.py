@@ -20,11 +20,11 @@ from understudy.privacy.checks import check_plan, check_receipt, whole_round
 from understudy.privacy.clip import Receipt, Slot, Unit
 from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection
+from understudy.terms import Trust
 
 __all__ = ["NO_BOUND", "Part", "PrivacyPlan", "Rule", "Trust", "default_delta", "solve"]
 
 NO_BOUND = 1e9  # of updates that are sent as they are, without privacy
-Trust = Literal["central", "local", "distributed", "none"]
 Rule = Selection | Response
 _RULES: dict[str, type[Selection] | type[Response]] = {"select": Selection, "respond": Response}
 
