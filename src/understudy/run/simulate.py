@@ -7,7 +7,6 @@ The output folder appears in one move at the end, complete, or not at all.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +16,7 @@ import numpy as np
 from understudy.data.records import Progress
 from understudy.data.shards import Shards
 from understudy.data.table import Records
-from understudy.errors import ReleaseError, StudyError
+from understudy.errors import StudyError
 from understudy.federation.checkpoint import Checkpoint
 from understudy.federation.engine import Engine
 from understudy.federation.memory import SiteMemory
@@ -28,10 +27,10 @@ from understudy.privacy.ledger import Ledger, receipts_in
 from understudy.recipes import build
 from understudy.recipes.central import CentralVAE
 from understudy.release.bundle import Release
-from understudy.run.budgets import own_noise, reserve, site_plans
+from understudy.run.budgets import begin, note_release, own_noise, site_plans
 from understudy.run.journal import Journal
 from understudy.run.loading import load_sites
-from understudy.run.workplace import charged, workplace
+from understudy.run.workplace import workplace
 from understudy.runtime.memory import InProcess
 from understudy.study import Study
 
@@ -69,8 +68,7 @@ def run(
             ledger = stack.enter_context(Ledger(folder / "ledger.jsonl"))
             runtime = InProcess(_sites(study, recipe, data, journal, folder), study.hash, wire=wire)
             stack.callback(runtime.sites.memory.close)
-            _open(ledger, study, recipe)
-            reserve(study, recipe.plan, journal.run, folder)
+            begin(study, recipe.plan, journal, ledger)
             engine = Engine(
                 recipe,
                 runtime,
@@ -82,26 +80,10 @@ def run(
             )
             state = engine.train()
             release = _release(study, recipe, state, journal, ledger, rows)
+            note_release(study, journal.run, ledger.head)
         if out is not None:
             release.save(out)
     return release
-
-
-def _open(ledger: Ledger, study: Study, recipe: Recipe) -> None:
-    """The first entry binds the ledger to the study and its plan; a resumed run must match it."""
-    body = {"study": study.hash, "schema": study.schema.hash, "plan": recipe.plan.to_dict()}
-    if not ledger.entries:
-        if charged(ledger.path.parent):
-            raise ReleaseError(
-                "the ledger of the interrupted run", "none", "restore it; what it held stays spent"
-            )
-        ledger.append("open", body)
-    elif ledger.entries[0]["body"] != json.loads(json.dumps(body)):
-        raise ReleaseError(
-            "the plan this run was begun with",
-            "another (was Understudy updated in between?)",
-            "resume with the version that began it, or start anew elsewhere",
-        )
 
 
 def _sites(study: Study, recipe: Recipe, data: Shards, journal: Journal, folder: Path) -> Sites:
