@@ -20,7 +20,7 @@ from understudy.privacy.gaussian import add_noise
 from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection, fits, spread
-from understudy.rng import NoiseSource
+from understudy.rng import Draws, NoiseSource
 
 __all__ = ["aggregate"]
 
@@ -31,6 +31,7 @@ def aggregate(
     """The total of each part: noised, then averaged or summed as the plan says."""
     plan = plan.at(round)
     sums = {p.name: torch.zeros(p.shape, dtype=torch.float64) for p in plan.parts}
+    draws = source.server("noise", round)
     received = 0
     for sealed in replies:
         good = _acceptable(plan, sealed, round)
@@ -38,19 +39,24 @@ def aggregate(
             continue
         received += int(good.sum())
         for part in plan.parts:
-            sums[part.name] += _sum(part, sealed.parts[part.name][good])
-    return {p.name: _total(plan, p, sums[p.name], received, round, source) for p in plan.parts}
+            _add(part, sealed.parts[part.name][good], sums[part.name])
+    return {p.name: _total(plan, p, sums[p.name], received, round, draws) for p in plan.parts}
 
 
-def _sum(part: Part, values: Tensor) -> Tensor:
-    """What the replies of a stack add up to; coordinates stand for their sign."""
+def _add(part: Part, values: Tensor, total: Tensor) -> None:
+    """Add replies one by one, so that rounding does not depend on how they were stacked.
+
+    Coordinates stand for their sign, and sums of signs are exact.
+    """
     if isinstance(part.rule, Selection):
-        return spread(values, part.rule.size)
-    return values.double().sum(0)
+        total += spread(values, part.rule.size)
+        return
+    for value in values:
+        total += value
 
 
 def _total(
-    plan: PrivacyPlan, part: Part, total: Tensor, received: int, round: int, source: NoiseSource
+    plan: PrivacyPlan, part: Part, total: Tensor, received: int, round: int, source: Draws
 ) -> Tensor:
     if part.slot == "server" and plan.trust != "none":
         bounded = Bounded(total[None], part.bound, plan.unit)

@@ -113,7 +113,7 @@ class Engine:
         phase = self.recipe.plan.at(round)
         if phase.size is not None:
             return scheduled(phase.sites, phase.size, round - phase.first, rng=self.streams)
-        return draw_cohort(phase.sites, phase.rate, source=self.source)
+        return draw_cohort(phase.sites, phase.rate, source=self.source.server("cohort", round))
 
     @property
     def _source_name(self) -> str:

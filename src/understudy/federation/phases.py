@@ -19,7 +19,7 @@ from understudy.errors import ReleaseError
 from understudy.federation.recipe import Recipe, RecipeInfo, State, Task, Update
 from understudy.federation.slots import Private
 from understudy.privacy.plan import PrivacyPlan
-from understudy.rng import Streams
+from understudy.rng import Draws, Streams
 
 __all__ = ["Refining", "Then", "then"]
 
@@ -82,7 +82,7 @@ class Then:
         return self.second.task(state, round - self.plan.first)
 
     def local(
-        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
+        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Draws
     ) -> tuple[Update, State]:
         """The phase of the round at hand."""
         if private.round >= self.plan.first:

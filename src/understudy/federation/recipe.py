@@ -42,7 +42,7 @@ from understudy.federation.slots import Private
 from understudy.privacy.account import pure_epsilon
 from understudy.privacy.clip import Bounded, Slot, Unit
 from understudy.privacy.plan import Part, PrivacyPlan, Trust, default_delta, solve
-from understudy.rng import Streams
+from understudy.rng import Draws, Streams
 from understudy.study import Study
 
 __all__ = [
@@ -122,12 +122,12 @@ class Recipe(Protocol):
         """Server: what is sent to the cohort."""
 
     def local(
-        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
+        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Draws
     ) -> tuple[Update, State]:
         """Sites, stacked: named parts ``[C, …]`` and the memory to keep.
 
         A part is a plain tensor, which the engine clips at the site level, or the
-        result of ``private.sum`` for a sum over records.
+        result of ``private.sum`` for a sum over records. ``rng`` has a stream for each site.
         """
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:

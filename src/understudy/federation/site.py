@@ -45,14 +45,15 @@ class Sites:
 
     def answer(self, task: Task, round: int, clients: np.ndarray) -> Sealed:
         """Train and seal a stack of sites that have joined."""
-        private = Private(self.recipe.plan, round, self.source)
-        rng = self.streams.child("local", round, int(clients[0]))
+        source = self.source.sites(round, clients)
+        private = Private(self.recipe.plan, round, source)
+        rng = self.streams.sites("local", round, clients)
         data = self.data.take(clients)
         update, kept = self.recipe.local(task, self.memory.gather(clients), data, private, rng=rng)
         if self.recipe.plan.unit == "site":
             update = _silence_empty(update, data.counts == 0, self.recipe.plan.at(round))
         noise = None if self.noise is None else torch.from_numpy(self.noise[clients])
-        sealed = seal(self.recipe.plan, update, private, self.source, noise)
+        sealed = seal(self.recipe.plan, update, private, source, noise)
         self.memory.scatter(clients, kept)
         return sealed
 

@@ -18,7 +18,7 @@ from understudy.privacy.gaussian import add_noise
 from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.privacy.respond import Response, respond
 from understudy.privacy.select import Selection, choose
-from understudy.rng import NoiseSource
+from understudy.rng import Draws
 
 __all__ = ["Private", "seal"]
 
@@ -30,11 +30,12 @@ Features = Callable[[Tensor, Tensor], Tensor]
 
 
 class Private:
-    """The slots of one round at a stack of sites."""
+    """The slots of one round at a stack of sites, which draw from ``source``."""
 
-    def __init__(self, plan: PrivacyPlan, round: int, source: NoiseSource) -> None:
+    def __init__(self, plan: PrivacyPlan, round: int, source: Draws) -> None:
         self.plan, self.round, self._source = plan.at(round), round, source
         self.receipts: list[Receipt] = []
+        self._batches = 0
 
     def sum(
         self, part: str, data: Shards, features: Features, group: Callable[[Tensor], Tensor] | None
@@ -58,21 +59,26 @@ class Private:
         """The records of one batch, as the plan promises: one row number after the other.
 
         Each record by its own coin flip from the noise source, or all of them where the plan
-        has no rate. ``[n, 2]``: which site of the stack, and which stored row.
+        has no rate. ``[n, 2]``: which site of the stack, and which stored row. A record's coin
+        depends on no later record of its site, nor on any of another.
         """
+        self._batches += 1
         site, row = data.members()
         rate = self.plan.part(part).rate
         if rate is not None and rate < 1:
-            drawn = torch.from_numpy(self._source.coins(len(row), rate))
+            source = self._source.child("batch", self._batches)
+            drawn = torch.from_numpy(source.coins_each(data.counts.numpy(), rate))
             site, row = site[drawn], row[drawn]
         return torch.stack((site, row), dim=1)
 
-    def normals(self, shape: tuple[int, ...]) -> Tensor:
-        """Standard normals for a loss that draws at random.
+    def normals(self, members: Tensor, width: int) -> Tensor:
+        """Standard normals ``[n, width]`` for the loss of a batch that `sample` gave.
 
         From the noise source, like the coins: which record got which number must stay unknown.
         """
-        return torch.from_numpy(self._source.normal(shape)).float()
+        counts = torch.bincount(members[:, 0], minlength=len(self._source)).numpy()
+        source = self._source.child("normals", self._batches)
+        return torch.from_numpy(source.normal_each(width * counts)).float().view(-1, width)
 
     def step(self, part: str, bounded: Bounded) -> Tensor:
         """Step slot: noise one clipped sum of record gradients, here and now."""
@@ -129,7 +135,7 @@ def seal(
     plan: PrivacyPlan,
     update: Mapping[str, Tensor | Bounded],
     private: Private,
-    source: NoiseSource,
+    source: Draws,
     noise: Tensor | None = None,
 ) -> Sealed:
     """Turn a stack of updates into what may leave the sites.
@@ -171,7 +177,7 @@ def seal(
 
 
 def _choice(
-    spec: Part, value: Tensor | Bounded, round: int, source: NoiseSource
+    spec: Part, value: Tensor | Bounded, round: int, source: Draws
 ) -> tuple[Tensor, Receipt]:
     """Coordinates or an answer instead of the update itself.
 

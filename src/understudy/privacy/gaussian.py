@@ -15,7 +15,7 @@ from torch import Tensor
 
 from understudy.errors import PrivacyError
 from understudy.privacy.clip import Bounded, Receipt, Slot
-from understudy.rng import NoiseSource
+from understudy.rng import Draws
 
 __all__ = ["add_noise", "analytic_delta", "analytic_noise"]
 
@@ -27,12 +27,13 @@ def add_noise(
     part: str,
     slot: Slot,
     round: int,
-    source: NoiseSource,
+    source: Draws,
 ) -> tuple[Tensor, Receipt]:
     """Add N(0, (noise·sensitivity)²) to every coordinate.
 
-    ``noise`` is the multiplier z, one number or one per site. Guarantee: one call is a
-    Gaussian mechanism with multiplier min(z) for the unit and relation of ``bounded``.
+    ``noise`` is the multiplier z, one number or one per site; ``source`` draws for each row
+    of ``bounded``. Guarantee: one call is a Gaussian mechanism with multiplier min(z) for the
+    unit and relation of ``bounded``.
     """
     if not isinstance(bounded, Bounded):
         raise PrivacyError(
@@ -44,7 +45,7 @@ def add_noise(
             "a positive, finite noise multiplier", "another value", "set privacy.noise"
         )
     scale = (multiplier * bounded.sensitivity).reshape(-1, *[1] * (bounded.value.dim() - 1))
-    draw = torch.from_numpy(source.normal(tuple(bounded.value.shape)))
+    draw = torch.from_numpy(source.normal(tuple(bounded.value.shape[1:])))
     receipt = Receipt(
         round=round,
         part=part,

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from understudy.errors import PrivacyError
+from understudy.privacy.chances import UNIT, Chances, gain
 from understudy.privacy.clip import Receipt
 from understudy.privacy.select import check_epsilon, pure_receipt
-from understudy.rng import NoiseSource
+from understudy.rng import Draws
 
 __all__ = ["Response", "debiased", "is_small", "respond"]
 
@@ -44,20 +45,25 @@ class Response:
         return 1 / (1 + math.exp(self.epsilon))
 
     @property
+    def chances(self) -> Chances:
+        """Of a false and of a true answer, as they are drawn."""
+        return Chances.of((UNIT, gain(self.epsilon)))
+
+    @property
     def bytes(self) -> int:
         """Of a message: the bit travels as one byte."""
         return 1
 
 
 def respond(
-    bits: Tensor, rule: Response, *, part: str, round: int, source: NoiseSource
+    bits: Tensor, rule: Response, *, part: str, round: int, source: Draws
 ) -> tuple[Tensor, Receipt]:
     """The answers ``[C]`` (0 or 1, one byte each) of sites that hold ``bits`` ``[C]``."""
     if bits.dim() != 1 or bits.dtype != torch.bool:
         raise PrivacyError(
             "one bit per site", f"{bits.dtype} of shape {tuple(bits.shape)}", "fix the recipe"
         )
-    lies = torch.from_numpy(source.coins(len(bits), rule.lie))
+    lies = torch.from_numpy(rule.chances.draw(source) == 0)
     receipt = pure_receipt("respond", rule.epsilon, part=part, round=round, source=source)
     return (bits ^ lies).to(torch.uint8), receipt
 

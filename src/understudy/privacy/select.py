@@ -14,7 +14,8 @@ Guarantee: for any two updates, the probability of any message (sign, J) differs
 at most e^ε. The normaliser does not depend on data, so the exponent is ε and not ε/2. It breaks
 if k, h or the threshold depend on data, if ties change the size of the top set, or if J comes out
 in an order that tells the two groups apart: sizes are public fields of `Selection`, ties are
-broken by lot, and J is shuffled.
+broken at random, and J is shuffled. It holds for the numbers drawn, too, not only for the law
+above: ν comes from integer chances (`Chances`), and given ν all J are exactly equally likely.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ import torch
 from torch import Tensor
 
 from understudy.errors import PrivacyError
+from understudy.privacy.chances import UNIT, Chances, gain
 from understudy.privacy.clip import Receipt
-from understudy.rng import NoiseSource
+from understudy.rng import Draws
 
 __all__ = ["Law", "Selection", "choose", "law", "optimal_output", "spread"]
 
@@ -93,6 +95,11 @@ class Selection:
         return law(self.pool, self.top, self.output, self.epsilon)
 
     @property
+    def chances(self) -> Chances:
+        """The law of ν as it is drawn."""
+        return _chances(self.pool, self.top, self.output, self.epsilon)
+
+    @property
     def bytes(self) -> int:
         """Of a message: one 32-bit integer for the sign, and one per coordinate."""
         return 4 * (1 + self.output)
@@ -107,8 +114,8 @@ def check_epsilon(epsilon: float) -> None:
     """Refuse an ε at which nothing is promised, or nothing can be learnt."""
     if not 0 < epsilon <= _MOST_EPSILON:
         raise PrivacyError(
-            f"ε of one update above 0 and up to {_MOST_EPSILON:g}, beyond which 52 random bits "
-            "cannot tell its chances from certainty",
+            f"ε of one update above 0 and up to {_MOST_EPSILON:g}, beyond which it is as good as "
+            "sent in the clear",
             f"{epsilon}",
             "choose privacy.epsilon_per_update, or privacy.epsilon of a whole life, in this range",
         )
@@ -146,6 +153,17 @@ def law(d: int, k: int, h: int, epsilon: float) -> Law:
     return Law(best + 1, tuple(np.exp(logs).tolist()))
 
 
+@lru_cache(maxsize=256)
+def _chances(d: int, k: int, h: int, epsilon: float) -> Chances:
+    """ω_τ·e^(ε·1[τ ≥ threshold]) in whole numbers, and the chances that follow."""
+    ways, best, factor = math.comb(d - k, h), law(d, k, h, epsilon).threshold, gain(epsilon)
+    masses = []
+    for tau in range(h + 1):
+        masses.append(ways * (factor if tau >= best else UNIT))
+        ways = ways * (k - tau) * (h - tau) // ((tau + 1) * (d - k - h + tau + 1))
+    return Chances.of(masses)
+
+
 def _suffix(logs: np.ndarray) -> np.ndarray:
     return np.logaddexp.accumulate(logs[::-1])[::-1]
 
@@ -179,7 +197,7 @@ def choose(
     *,
     part: str,
     round: int,
-    source: NoiseSource,
+    source: Draws,
 ) -> tuple[Tensor, Receipt]:
     """The messages ``[C, 1+h]`` of a stack of updates ``[C, d]``: a sign, then coordinates.
 
@@ -193,7 +211,7 @@ def choose(
         raise PrivacyError(
             "updates of finite numbers", "NaN or infinity", "lower the learning rate"
         )
-    signs = torch.from_numpy(np.where(source.coins(len(update), 0.5), 1, -1))
+    signs = torch.from_numpy(np.where(source.words(1)[:, 0] >> np.uint64(63), 1, -1))
     pool = _subsets(len(update), rule, source)
     values = update.detach() if pool is None else update.detach().gather(1, pool)
     top = _top_set(values * signs[:, None].to(values.dtype), rule.top, source)
@@ -204,7 +222,7 @@ def choose(
 
 
 def pure_receipt(
-    mechanism: str, epsilon: float, *, part: str, round: int, source: NoiseSource
+    mechanism: str, epsilon: float, *, part: str, round: int, source: Draws
 ) -> Receipt:
     """What a mechanism of pure ε did for a whole site: nothing was bounded, nothing noised."""
     kind = "simulation" if source.is_simulation else "os"
@@ -225,29 +243,24 @@ def fits(messages: Tensor, rule: Selection) -> Tensor:
     return valid & (chosen.diff(dim=1) > 0).all(1)
 
 
-def _subsets(clients: int, rule: Selection, source: NoiseSource) -> Tensor | None:
+def _subsets(clients: int, rule: Selection, source: Draws) -> Tensor | None:
     """For each client a random subset of coordinates ``[C, d̃]``, drawn without its data.
 
-    Clients share permutations, one after the other: each one's subset is uniform, and that
-    is all the guarantee needs, since it holds for every subset.
+    It need not be secret: the guarantee holds for every subset.
     """
     if rule.subset is None or rule.subset == rule.size:
         return None
-    each = rule.size // rule.subset
-    rng = _generator(source)
-    orders = [rng.permutation(rule.size) for _ in range(-(-clients // each))]
-    blocks = [order[: each * rule.subset].reshape(each, rule.subset) for order in orders]
-    return torch.from_numpy(np.concatenate(blocks)[:clients])
+    drawn = [_some(rule.size, rule.subset, source.generator(c)) for c in range(clients)]
+    return torch.from_numpy(np.stack(drawn)) if drawn else torch.empty(0, rule.subset).long()
 
 
-def _generator(source: NoiseSource) -> np.random.Generator:
-    """A fast generator for lots that need not be secret, seeded from the noise source."""
-    words = (source.uniform(8) * 2**52).astype(np.uint64)
-    return np.random.default_rng([int(word) for word in words])
+def _some(n: int, count: int, rng: np.random.Generator) -> np.ndarray:
+    """``count`` different numbers below n."""
+    return rng.choice(n, count, replace=False, shuffle=False)
 
 
-def _top_set(values: Tensor, k: int, source: NoiseSource) -> Tensor:
-    """The positions of the k largest values ``[C, k]``, ascending; ties by lot.
+def _top_set(values: Tensor, k: int, source: Draws) -> Tensor:
+    """The positions of the k largest values ``[C, k]``, ascending; ties at random.
 
     Found by their least value, which numpy's partition gives in less than half the time of a top-k.
     """
@@ -255,28 +268,21 @@ def _top_set(values: Tensor, k: int, source: NoiseSource) -> Tensor:
     least = np.partition(found, place, axis=1)[:, place, None]
     top, equal = found > least, found == least
     wanted = k - np.count_nonzero(top, axis=1)
-    torn = np.count_nonzero(equal, axis=1) > wanted  # a tie straddles the border
-    top |= equal
-    rng = _generator(source)  # seeded always, lots for all: no site shifts another's draws
-    if torn.any():
-        lots = rng.random(found.shape, np.float32)[torn]
-        keys = np.where(equal[torn], lots, np.where(top[torn], 2.0, -1.0))
-        drawn = np.zeros_like(top[torn])
-        np.put_along_axis(drawn, np.argpartition(keys, place, axis=1)[:, place:], True, axis=1)
-        top[torn] = drawn
-    return torch.from_numpy(np.nonzero(top)[1].reshape(len(found), k))
+    for site in np.flatnonzero(np.count_nonzero(equal, axis=1) > wanted):  # a tie at the border
+        tied = np.flatnonzero(equal[site])
+        equal[site] = False
+        equal[site, tied[_some(len(tied), int(wanted[site]), source.generator(int(site)))]] = True
+    return torch.from_numpy(np.nonzero(top | equal)[1].reshape(len(found), k))
 
 
-def _draw(top: Tensor, rule: Selection, source: NoiseSource) -> Tensor:
+def _draw(top: Tensor, rule: Selection, source: Draws) -> Tensor:
     """h positions per client ``[C, h]``: ν of the top set, the rest of the others, shuffled."""
-    clients, h = len(top), rule.output
-    cumulative = np.cumsum(rule.law.probability)
-    hits = np.searchsorted(cumulative[:-1], source.uniform(clients), side="right")
-    within = top.gather(1, _distinct(clients, h, rule.top, source))
-    others = _outside(top, _distinct(clients, h, rule.pool - rule.top, source))
-    chosen = torch.where(torch.arange(h) < torch.from_numpy(hits)[:, None], within, others)
-    order = torch.from_numpy(source.uniform(clients * h).reshape(clients, h)).argsort(dim=1)
-    return chosen.gather(1, order)
+    h = rule.output
+    hits = torch.from_numpy(rule.chances.draw(source))
+    within = top.gather(1, _distinct(h, rule.top, source))
+    others = _outside(top, _distinct(h, rule.pool - rule.top, source))
+    chosen = torch.where(torch.arange(h) < hits[:, None], within, others)
+    return chosen.gather(1, _orders(h, source))
 
 
 def _outside(top: Tensor, ranks: Tensor) -> Tensor:
@@ -285,27 +291,48 @@ def _outside(top: Tensor, ranks: Tensor) -> Tensor:
     return ranks + torch.searchsorted(gaps, ranks, right=True)
 
 
-def _distinct(clients: int, h: int, n: int, source: NoiseSource) -> Tensor:
-    """h different numbers below n per client, each ordered draw equally likely.
+def _distinct(h: int, n: int, source: Draws) -> Tensor:
+    """h different numbers below n per client ``[C, h]``, each ordered draw equally likely.
 
     Repeats are drawn anew; that treats all numbers alike, so the result is uniform.
     """
     if 4 * h > n:
-        keys = source.uniform(clients * n).reshape(clients, n)
-        return torch.from_numpy(keys.argsort(axis=1)[:, :h].copy())
-    drawn = _below(clients * h, n, source).reshape(clients, h)
+        return _orders(n, source)[:, :h]
+    drawn = _below(source.words(h), n)
     while len(again := _repeats(drawn)):
-        drawn[again[:, 0], again[:, 1]] = _below(len(again), n, source)
+        words = source.words_each(np.bincount(again[:, 0], minlength=len(source)))
+        drawn[again[:, 0], again[:, 1]] = _below(words, n)
     return torch.from_numpy(drawn)
 
 
-def _below(count: int, n: int, source: NoiseSource) -> np.ndarray:
-    return (source.uniform(count) * n).astype(np.int64)
+def _orders(n: int, source: Draws) -> Tensor:
+    """A permutation per client ``[C, n]``, all exactly equally likely: by random words.
+
+    Where two words of a client are equal, it draws all of its words again.
+    """
+    words = source.words(n)
+    ranked = words.argsort(axis=1)
+    sorted_ = np.take_along_axis(words, ranked, axis=1)
+    for site in np.flatnonzero((sorted_[:, 1:] == sorted_[:, :-1]).any(1)):
+        ranked[site] = _orders(n, source.take([int(site)]))[0]
+    return torch.from_numpy(ranked)
+
+
+def _below(words: np.ndarray, n: int) -> np.ndarray:
+    """⌊word·n / 2^64⌋ for n < 2^32, or −1 for the few words that would make some too likely."""
+    low_half = np.uint64(2**32 - 1)
+    high, low = (words >> np.uint64(32)) * np.uint64(n), (words & low_half) * np.uint64(n)
+    upper = high + (low >> np.uint64(32))
+    rest = (upper << np.uint64(32)) | (low & low_half)  # word·n modulo 2^64
+    fair = rest >= np.uint64(2**64 % n)
+    return np.where(fair, (upper >> np.uint64(32)).astype(np.int64), -1)
 
 
 def _repeats(drawn: np.ndarray) -> np.ndarray:
-    """Where ``[clients, h]`` a number stands that stood further left already, as index pairs."""
+    """Where ``[clients, h]`` no number stands, or one that stood further left already: pairs."""
     order = drawn.argsort(axis=1, kind="stable")
     ranked = np.take_along_axis(drawn, order, axis=1)
-    row, place = np.nonzero(ranked[:, 1:] == ranked[:, :-1])
-    return np.stack((row, order[row, place + 1]), axis=1)
+    same = np.zeros(drawn.shape, bool)
+    same[:, 1:] = ranked[:, 1:] == ranked[:, :-1]
+    row, place = np.nonzero(same | (ranked < 0))
+    return np.stack((row, order[row, place]), axis=1)
