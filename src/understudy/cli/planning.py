@@ -227,5 +227,3 @@ def _projections(projected: Sequence[dict[str, float]]) -> Table:
             f"{row['delta']:.2g}",
         )
     return table
-
-

@@ -27,9 +27,7 @@ Initial = Callable[[str], dict[str, Tensor]]
 class SiteMemory:
     """Named tensors for each site, which start from what ``initial`` gives for its name."""
 
-    def __init__(
-        self, initial: Initial, names: Sequence[str], folder: Path | None = None
-    ) -> None:
+    def __init__(self, initial: Initial, names: Sequence[str], folder: Path | None = None) -> None:
         self._initial, self._names = initial, names
         first = initial(names[0])
         self._shapes = {name: tuple(value.shape) for name, value in first.items()}

@@ -145,18 +145,19 @@ def sampled_loss(
     y: Tensor,
     weight: Tensor,
     *,
-    noise: torch.Generator,
+    draw: Tensor,
 ) -> Tensor:
     """A loss ``[C]`` whose gradient has cross-entropy's mean, but in whole numbers.
 
     Where cross-entropy compares a row's class with the chances p, this compares it with a class
     drawn from p: the residual at the scores is −1, 0 or 1, and its mean over draws is the exact
     one. Made for updates of which only signs are read (SignDS): small residuals then speak
-    seldom instead of always, so that votes lead where gradients would.
+    seldom instead of always, so that votes lead where gradients would. ``draw [C, B]`` are
+    uniform numbers in (0, 1), one for each row's class.
     """
     scores = _finite(logits(spec, params, x))
-    chance = torch.softmax(scores.detach(), dim=-1).flatten(0, 1)
-    drawn = torch.multinomial(chance, 1, generator=noise).view_as(y)
+    reached = torch.softmax(scores.detach(), dim=-1).cumsum(-1)
+    drawn = (reached[..., :-1] < draw.unsqueeze(-1)).sum(-1)
     wanted, got = (functional.one_hot(side, spec.classes) for side in (y, drawn))
     return (weight * (scores * (got - wanted)).sum(-1)).sum(1)
 

@@ -110,8 +110,8 @@ def check_receipt(receipt: Receipt, plan: PrivacyPlan) -> Part:
         within = type(receipt.round) is int and 0 <= receipt.round < plan.length
         part = plan.at(receipt.round).part(receipt.part)
         expected = part.mechanism.receipt(part, plan.unit, receipt.round, receipt.source)
-        fits = within and expected is not None and part.mechanism.admits(receipt)
-        fits = fits and _place(receipt) == _place(expected) and receipt.source in ("os", "simulation")
+        fits = within and expected is not None and _place(receipt) == _place(expected)
+        fits = fits and part.mechanism.admits(receipt) and receipt.source in ("os", "simulation")
     except TypeError:  # a field that is no number
         fits = False
     if not fits:

@@ -121,8 +121,8 @@ def _amplification(phase: Phase, amplified: bool) -> str:
         )
     if phase.size is not None:
         return (
-            f"a public schedule calls {phase.size} site(s) to each of {phase.rounds} rounds; a site "
-            f"makes at most {phase.participations} update(s), and refuses more; no amplification"
+            f"a public schedule calls {phase.size} site(s) to each of {phase.rounds} rounds; a "
+            f"site makes at most {phase.participations} update(s), and refuses more; no amplification"
         )
     if phase.rate is None and phase.participations == phase.rounds:
         return f"every site joins every round ({phase.rounds}); no amplification"

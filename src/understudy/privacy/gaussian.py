@@ -18,8 +18,8 @@ from torch import Tensor
 from understudy.errors import PrivacyError
 from understudy.privacy.account import Event
 from understudy.privacy.clip import Bounded, Receipt, clip
-from understudy.privacy.terms import Unit
 from understudy.privacy.mechanism import Use, add_in_order
+from understudy.privacy.terms import Unit
 
 if TYPE_CHECKING:
     from understudy.privacy.plan import Part, Phase

@@ -12,8 +12,8 @@ from torch import Tensor
 from understudy.errors import PrivacyError
 from understudy.privacy.account import Event
 from understudy.privacy.clip import Bounded, Receipt
-from understudy.privacy.terms import Unit
 from understudy.privacy.mechanism import Use
+from understudy.privacy.terms import Unit
 
 if TYPE_CHECKING:
     from understudy.privacy.plan import Part, Phase

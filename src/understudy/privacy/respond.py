@@ -19,10 +19,11 @@ from torch import Tensor
 
 from understudy.errors import PrivacyError
 from understudy.privacy.account import round_up
+from understudy.privacy.chances import UNIT, Chances, gain
 from understudy.privacy.clip import Bounded, Receipt
-from understudy.privacy.terms import Unit
 from understudy.privacy.mechanism import Use, add_in_order
 from understudy.privacy.pure import Pure, check_epsilon, raw
+from understudy.privacy.terms import Unit
 from understudy.rng import Draws
 
 if TYPE_CHECKING:
@@ -53,6 +54,11 @@ class Response(Pure):
         return 1 / (1 + math.exp(self.epsilon))
 
     @property
+    def chances(self) -> Chances:
+        """Of a false and of a true answer, as they are drawn."""
+        return Chances.of((UNIT, gain(self.epsilon)))
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """One bit per site."""
         return ()
@@ -76,7 +82,8 @@ class Response(Pure):
 
     def describe(self, part: Part) -> str:
         """How often it is true."""
-        return f"{part.name}: one bit, true with chance {self.truth:.3g}, ε = {round_up(self.epsilon)}"
+        price = round_up(self.epsilon)
+        return f"{part.name}: one bit, true with chance {self.truth:.3g}, ε = {price}"
 
 
 def respond(bits: Tensor, rule: Response, draws: Draws) -> Tensor:
@@ -85,7 +92,7 @@ def respond(bits: Tensor, rule: Response, draws: Draws) -> Tensor:
         raise PrivacyError(
             "one bit per site", f"{bits.dtype} of shape {tuple(bits.shape)}", "fix the recipe"
         )
-    lies = torch.from_numpy(draws.coins(1, rule.lie)[:, 0])
+    lies = torch.from_numpy(rule.chances.draw(draws) == 0)
     return (bits ^ lies).to(torch.uint8)
 
 

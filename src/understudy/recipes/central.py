@@ -21,7 +21,7 @@ from understudy.federation.slots import Private
 from understudy.privacy.plan import NO_BOUND, PrivacyPlan
 from understudy.recipes.fedvae import FedVAE, FedVAEOptions, decoder_shape
 from understudy.release.generator import Generator
-from understudy.rng import Streams
+from understudy.rng import Draws, Streams
 from understudy.study import Study, options, setting
 
 __all__ = ["CentralOptions", "CentralVAE"]
@@ -86,7 +86,7 @@ class CentralVAE:
         return self.vae.task(state, round)
 
     def local(
-        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
+        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Draws
     ) -> tuple[dict[str, Tensor], State]:
         """As FedVAE, for many more steps."""
         return self.vae.local(task, memory, data, private, rng=rng)

@@ -40,7 +40,7 @@ from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import parts, selection, vae, wae
 from understudy.recipes.wae import Rows, WAEOptions
 from understudy.release.generator import Generator
-from understudy.rng import Streams
+from understudy.rng import Draws, Streams
 from understudy.study import Study, Training, options, setting
 from understudy.training.server import ServerOptimiser
 
@@ -211,7 +211,7 @@ class DpFedWAE:
         return Task({"model": state["model"]}, {"part": self.turn(int(state["round"]))})
 
     def local(
-        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
+        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Draws
     ) -> tuple[dict[str, Tensor], State]:
         """What the site's rows change in the part; the engine chooses what is sent of it."""
         model, own = task.array("model", (1, self.size)), selection.compact(data)

@@ -29,7 +29,7 @@ from understudy.recipes.copula import latents
 from understudy.recipes.features import Space, space, svec, unsvec
 from understudy.recipes.moments import Gaussians, Moments, denoise
 from understudy.release.generator import Generator
-from understudy.rng import Streams
+from understudy.rng import Draws, Streams
 from understudy.study import Study, options, setting
 
 __all__ = ["FedMoments", "FedMomentsOptions"]
@@ -122,7 +122,7 @@ class FedMoments:
         return Task()
 
     def local(
-        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
+        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Draws
     ) -> tuple[Update, State]:
         """The site's sum of φ over its records, by class."""
         return {"moments": private.sum("moments", data, self._phi, lambda y: y)}, memory

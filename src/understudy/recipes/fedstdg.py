@@ -45,7 +45,7 @@ from understudy.privacy.select import Selection
 from understudy.recipes import selection, vae, wae
 from understudy.recipes.wae import Rows, WAEOptions
 from understudy.release.generator import Generator
-from understudy.rng import Streams
+from understudy.rng import Draws, Streams
 from understudy.study import Study, Training, options, setting
 from understudy.training.loop import Batch, train
 from understudy.training.optim import Adam
@@ -159,7 +159,7 @@ class FedSTDG:
         return Task({"model": state["model"]}, {"level": self.options.fall * float(state["rate"])})
 
     def local(
-        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
+        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Draws
     ) -> tuple[dict[str, Tensor], State]:
         """Train on the site's series; the engine chooses coordinates and answers by the bit."""
         model, rows = task.array("model", (1, vae.size(self.spec))), selection.compact(data)
@@ -259,7 +259,8 @@ def _smooth(spec: Autoencoder, steps: int, *, rng: Streams) -> Tensor:
 
     params = layers.stack(init(spec, rng=rng.torch("net")), 1)
     plan = vae.steps_on(y, steps, rng=rng)
-    params, _ = train(params, loss, torch.cat((x, z), 1), y, plan, Adam(3e-3), rng=rng)
+    rows, own = torch.cat((x, z), 1), rng.draws("losses")
+    params, _ = train(params, loss, rows, y, plan, Adam(3e-3), rng=own)
     return vae.pack(spec, params)
 
 

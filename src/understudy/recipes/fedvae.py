@@ -34,7 +34,7 @@ from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import vae
 from understudy.recipes.vae import VAEOptions
 from understudy.release.generator import Generator
-from understudy.rng import Streams
+from understudy.rng import Draws, Streams
 from understudy.study import Study, Training, options, setting
 from understudy.training import batches
 from understudy.training.loop import Batch, train
@@ -139,7 +139,7 @@ class FedVAE:
         return Task({name: state[name] for name in ("decoder", "encoder") if name in state})
 
     def local(
-        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
+        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Draws
     ) -> tuple[dict[str, Tensor], State]:
         """Train encoder and decoder on the site's rows; send the decoder's change."""
         spec, sites = self.spec, len(data)
@@ -184,15 +184,15 @@ class FedVAE:
         rate = self.training.rate or 1e-3
         return Sgd(rate) if self.training.optimiser == "sgd" else Adam(rate)
 
-    def _rows(self, data: Shards) -> batches.Rows:
+    def _rows(self, data: Shards) -> batches.Holdings:
         """One member of the stack per VAE: records go to the VAE of their class."""
         if self.options.classes == "separate":
             return batches.by_class(data, self.members)
-        return batches.Rows.of(data)
+        return batches.Holdings.of(data)
 
-    def _batches(self, data: Shards, rng: Streams) -> batches.Batches:
+    def _batches(self, data: Shards, rng: Draws) -> batches.Batches:
         rows = self._rows(data)
-        size, draw = self.training.batch or 32, rng.numpy("batches")
+        size, draw = self.training.batch or 32, rng.child("batches")
         if self.training.epochs:
             return batches.epochs(rows, self.training.epochs, size, rng=draw)
         return batches.steps(rows, self.options.steps, size, rng=draw)
@@ -200,7 +200,7 @@ class FedVAE:
     def _loss(self, params: Mapping[str, Tensor], batch: Batch) -> Tensor:
         return vae_loss(
             self.spec, params, batch.x, batch.y, batch.weight,
-            beta=self.options.beta, noise=batch.noise,
+            beta=self.options.beta, draw=batch.normal(self.spec.latent),
         )  # fmt: skip
 
 

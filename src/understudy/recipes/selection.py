@@ -19,7 +19,7 @@ from understudy.errors import StudyError
 from understudy.federation.recipe import RecipeInfo, make_plan, make_pure_plan
 from understudy.privacy.plan import NO_BOUND, Part, PrivacyPlan
 from understudy.privacy.select import Selection, optimal_output
-from understudy.rng import Streams
+from understudy.rng import Draws
 from understudy.study import Study, Training, setting
 from understudy.training import batches
 from understudy.training.optim import Adam, Optimiser, Sgd
@@ -171,10 +171,10 @@ def one_step(training: Training, plan: PrivacyPlan) -> Training:
     return replace(training, epochs=epochs, optimiser=how)
 
 
-def local_batches(data: Shards, training: Training, *, rng: Streams) -> batches.Batches:
+def local_batches(data: Shards, training: Training, *, rng: Draws) -> batches.Batches:
     """E passes over a site's rows."""
-    rows, epochs, size = batches.Rows.of(data), training.epochs or 10, training.batch or 32
-    return batches.epochs(rows, epochs, size, rng=rng.numpy("batches"))
+    rows, epochs, size = batches.Holdings.of(data), training.epochs or 10, training.batch or 32
+    return batches.epochs(rows, epochs, size, rng=rng.child("batches"))
 
 
 def optimiser(training: Training) -> Optimiser:

@@ -41,7 +41,7 @@ from understudy.recipes import selection
 from understudy.recipes.dp_fed_wae import DpFedWAE
 from understudy.recipes.selection import SelectionOptions
 from understudy.release.classifier import Classifier
-from understudy.rng import Streams
+from understudy.rng import Draws, Streams
 from understudy.study import Study, Training, options, setting
 from understudy.training.loop import Batch, train
 from understudy.training.server import ServerOptimiser
@@ -221,7 +221,7 @@ class SignDS:
         return Task({name: state[name] for name in ("model", "centre", "basis") if name in state})
 
     def local(
-        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
+        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Draws
     ) -> tuple[dict[str, Tensor], State]:
         """Train on the site's rows; the engine chooses what is sent of the change."""
         start = task.array("model", (1, layers.size(self.spec.net))).expand(len(data), -1)

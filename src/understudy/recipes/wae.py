@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from understudy.data.shards import Shards
@@ -19,7 +18,7 @@ from understudy.nets import layers
 from understudy.nets.autoencoder import Autoencoder, init, wae_loss
 from understudy.recipes import selection, vae
 from understudy.recipes.selection import SelectionOptions
-from understudy.rng import Streams
+from understudy.rng import Draws, Streams
 from understudy.study import Training, setting
 from understudy.training.loop import Batch, train
 from understudy.training.optim import Adam
@@ -72,7 +71,7 @@ def pretrained(
         assert rows is not None  # the options name a file
         x, y = rows
         plan = vae.steps_on(y, own.pretrain_steps, rng=rng)
-        params, _ = train(params, _loss(spec, own), x, y, plan, Adam(1e-3), rng=rng)
+        params, _ = train(params, _loss(spec, own), x, y, plan, Adam(1e-3), rng=rng.draws("losses"))
     return vae.pack(spec, params)
 
 
@@ -83,7 +82,7 @@ def local_update(
     model: Tensor,
     data: Shards,
     *,
-    rng: Streams,
+    rng: Draws,
 ) -> Tensor:
     """What E epochs on a site's rows change in the whole autoencoder: ``[C, P]``."""
     start = model.expand(len(data), -1)
@@ -96,7 +95,7 @@ def local_update(
 
 def _loss(spec: Autoencoder, own: WAEOptions) -> Callable[[Mapping[str, Tensor], Batch], Tensor]:
     def loss(params: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        prior = torch.randn(*batch.y.shape, spec.latent, generator=batch.noise)
+        prior = batch.normal(spec.latent)
         rows = (batch.x, batch.y, batch.weight)
         return wae_loss(spec, params, *rows, penalty=own.penalty, prior=prior)
 

@@ -158,7 +158,9 @@ class Participant:
             raise WireError(f"round {kept.round} or later", "an earlier one", "drop the message")
         if envelope.round == kept.round and not kept.reply:
             raise WireError(
-                "a round that was answered here", "one that was cut short", "go on without this site"
+                "a round that was answered here",
+                "one that was cut short",
+                "go on without this site",
             )
 
 

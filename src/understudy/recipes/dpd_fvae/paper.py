@@ -31,10 +31,10 @@ from understudy.recipes import vae
 from understudy.recipes.dpd_fvae.options import INFO, DpdFVAEOptions
 from understudy.recipes.dpd_fvae.records import check
 from understudy.release.generator import Generator
-from understudy.rng import Streams
+from understudy.rng import Draws, Streams
 from understudy.study import Study, Training
 from understudy.training import batches
-from understudy.training.dpsgd import Records, clipped_gradients
+from understudy.training.dpsgd import RecordBatch, clipped_gradients
 from understudy.training.server import ServerOptimiser
 
 __all__ = ["PaperDpdFVAE", "paper_level"]
@@ -83,16 +83,17 @@ class PaperDpdFVAE:
         return Task({"shared": state["shared"]})
 
     def local(
-        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
+        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Draws
     ) -> tuple[dict[str, Tensor], State]:
         """Plain steps of the encoder, noised steps of the decoder."""
         start = task.arrays["shared"].expand(len(data), -1)
         encoder, decoder = memory["encoder"].clone(), start.clone()
         part, rate, size = self.plan.parts[0], self.training.rate or 1e-2, _batch(self.training)
-        rows = batches.Rows.of(data)
-        plan = batches.steps(rows, part.steps, size, rng=rng.numpy("batches"))
+        rows = batches.Holdings.of(data)
+        plan = batches.steps(rows, part.steps, size, rng=rng.child("batches"))
+        latents = rng.child("latents")
         for step in range(part.steps):
-            batch = self._batch(data, plan.index[step], rng.torch("latents", step))
+            batch = self._batch(data, plan.index[step], latents)
             mean, clipped = self._gradients(encoder, decoder, batch)
             encoder = encoder - rate * mean
             bounded = clip(clipped, part.bound)
@@ -100,16 +101,18 @@ class PaperDpdFVAE:
             decoder = decoder - rate * (noised / size).float()
         return {"shared": decoder - start}, {"encoder": encoder}
 
-    def _batch(self, data: Shards, index: Tensor, draw: torch.Generator) -> Records:
+    def _batch(self, data: Shards, index: Tensor, rng: Draws) -> RecordBatch:
         """Drawn rows; those of a site without any count for nothing."""
         x, y = data.x, data.y
         if not len(x):  # nobody in the stack has a row: made-up ones, of weight zero
             x, y = x.new_zeros(1, x.shape[1]), y.new_zeros(1)
         held = (data.counts > 0).float()[:, None].expand(index.shape)
-        noise = torch.randn(*index.shape, self.spec.latent, generator=draw)
-        return Records(x[index], y[index], held, noise)
+        noise = torch.from_numpy(rng.normal((index.shape[1], self.spec.latent))).float()
+        return RecordBatch(x[index], y[index], held, noise)
 
-    def _gradients(self, encoder: Tensor, decoder: Tensor, batch: Records) -> tuple[Tensor, Tensor]:
+    def _gradients(
+        self, encoder: Tensor, decoder: Tensor, batch: RecordBatch
+    ) -> tuple[Tensor, Tensor]:
         """The encoder's mean gradient, and the decoder's sum of clipped record gradients."""
         spec, size = self.spec, batch.x.shape[1]
         free = {n: p.requires_grad_() for n, p in vae.unpack(spec, encoder, ENCODER).items()}
@@ -120,7 +123,7 @@ class PaperDpdFVAE:
         clipped = clipped_gradients(self._losses, params, iter([batch]), bound, only=DECODER)
         return vae.pack(spec, mean, ENCODER), clipped.value
 
-    def _losses(self, params: Mapping[str, Tensor], batch: Records) -> Tensor:
+    def _losses(self, params: Mapping[str, Tensor], batch: RecordBatch) -> Tensor:
         terms = (batch.x, batch.y, batch.noise)
         return record_losses(self.spec, params, *terms, beta=self.options.beta)
 

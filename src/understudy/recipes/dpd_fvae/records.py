@@ -46,12 +46,12 @@ from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import vae
 from understudy.recipes.dpd_fvae.options import INFO, DpdFVAEOptions
 from understudy.release.generator import Generator
-from understudy.rng import Streams
+from understudy.rng import Draws, Streams
 from understudy.study import Study, Training
 from understudy.training import optim
 from understudy.training.dpsgd import (
+    RecordBatch,
     RecordLoss,
-    Records,
     check_separable,
     clipped_gradients,
     pieces,
@@ -141,11 +141,11 @@ class RecordDpdFVAE:
         plan = vae.steps_on(rows[1], self.options.warm_steps, rng=rng.child("refit"))
 
         def loss(params: Mapping[str, Tensor], batch: Batch) -> Tensor:
-            draw = torch.randn(*batch.y.shape, self.spec.latent, generator=batch.noise)
-            records = Records(batch.x, batch.y, batch.weight, draw)
+            draw = batch.normal(self.spec.latent)
+            records = RecordBatch(batch.x, batch.y, batch.weight, draw)
             return (batch.weight * self._frozen_losses(params, records, frozen)).sum(1)
 
-        return train(params, loss, *rows, plan, Adam(1e-3), only=DECODER, rng=rng)[0]
+        return train(params, loss, *rows, plan, Adam(1e-3), only=DECODER, rng=rng.draws("refit"))[0]
 
     def memory(self) -> State:
         """Nothing stays at a site: what is trained is noised and shared."""
@@ -157,7 +157,7 @@ class RecordDpdFVAE:
         return Task({name: state[name] for name in names if name in state})
 
     def local(
-        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
+        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Draws
     ) -> tuple[Update, State]:
         """One clipped sum for the server to noise, or steps that are noised here."""
         start = task.arrays["shared"].expand(len(data), -1)
@@ -172,12 +172,9 @@ class RecordDpdFVAE:
 
     def _clipped_sum(self, task: Task, flat: Tensor, data: Shards, private: Private) -> Bounded:
         """Σ over a secret batch of each site's clipped record gradients ``[C, P]``."""
-
-        def draw(rows: Tensor) -> Tensor:
-            return private.normals((len(rows), self.spec.latent))
-
         members = private.sample("shared", data)
-        batch = pieces(data.x, data.y, members, len(data), draw)
+        noise = private.normals(members, self.spec.latent)
+        batch = pieces(data.x, data.y, members, len(data), noise)
         params = vae.unpack(self.spec, flat, self.noised)
         bound = self.plan.parts[0].bound
         return clipped_gradients(self._loss(task.arrays), params, batch, bound, only=self.noised)
@@ -185,16 +182,16 @@ class RecordDpdFVAE:
     def _loss(self, sent: Mapping[str, Tensor]) -> RecordLoss:
         """One number per record, which no other record moves."""
 
-        def private(params: Mapping[str, Tensor], r: Records) -> Tensor:
+        def private(params: Mapping[str, Tensor], r: RecordBatch) -> Tensor:
             return record_losses(self.spec, params, r.x, r.y, r.noise, beta=self.options.beta)
 
-        def frozen(params: Mapping[str, Tensor], r: Records) -> Tensor:
+        def frozen(params: Mapping[str, Tensor], r: RecordBatch) -> Tensor:
             return self._frozen_losses(params, r, sent)
 
         return frozen if self.frozen else private
 
     def _frozen_losses(
-        self, params: Mapping[str, Tensor], records: Records, frozen: Mapping[str, Tensor]
+        self, params: Mapping[str, Tensor], records: RecordBatch, frozen: Mapping[str, Tensor]
     ) -> Tensor:
         """Reconstruction from latents that no private row has shaped."""
         with torch.no_grad():
@@ -300,7 +297,7 @@ def _check_separable(recipe: RecordDpdFVAE) -> None:
     params = layers.stack(init(spec, rng=rng.torch("net")), 1)
     x = torch.rand(1, 3, spec.features, generator=rng.torch("x"))
     draw = torch.randn(1, 3, spec.latent, generator=rng.torch("draw"))
-    probe = Records(x, torch.zeros(1, 3, dtype=torch.long), torch.ones(1, 3), draw)
+    probe = RecordBatch(x, torch.zeros(1, 3, dtype=torch.long), torch.ones(1, 3), draw)
     frozen = {
         "encoder": vae.pack(spec, params, ENCODER)[0],
         "centre": torch.zeros(recipe.schema.n_classes, spec.latent),

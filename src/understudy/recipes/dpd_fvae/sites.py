@@ -28,7 +28,7 @@ from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import vae
 from understudy.recipes.dpd_fvae.options import INFO, DpdFVAEOptions
 from understudy.release.generator import Generator
-from understudy.rng import Streams
+from understudy.rng import Draws, Streams
 from understudy.study import Study, Training
 from understudy.training import batches, optim
 from understudy.training.loop import Batch, train
@@ -100,7 +100,7 @@ class ClientDpdFVAE:
         return Task({name: state[name] for name in ("shared", "encoder") if name in state})
 
     def local(
-        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
+        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Draws
     ) -> tuple[dict[str, Tensor], State]:
         """Train the whole VAE on the site's rows; send the change of what is shared."""
         spec, start = self.spec, task.arrays["shared"].expand(len(data), -1)
@@ -157,16 +157,16 @@ class ClientDpdFVAE:
         rate = self.training.rate or 1e-3
         return Sgd(rate) if self.training.optimiser == "sgd" else Adam(rate)
 
-    def _batches(self, data: Shards, rng: Streams) -> batches.Batches:
-        rows, draw = batches.Rows.of(data), rng.numpy("batches")
+    def _batches(self, data: Shards, rng: Draws) -> batches.Batches:
+        rows, draw = batches.Holdings.of(data), rng.child("batches")
         size = self.training.batch or 32
         if self.training.epochs:
             return batches.epochs(rows, self.training.epochs, size, rng=draw)
         return batches.steps(rows, self.options.steps or 6, size, rng=draw)
 
     def _loss(self, params: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        rows = (batch.x, batch.y, batch.weight)
-        return vae_loss(self.spec, params, *rows, beta=self.options.beta, noise=batch.noise)
+        rows, draw = (batch.x, batch.y, batch.weight), batch.normal(self.spec.latent)
+        return vae_loss(self.spec, params, *rows, beta=self.options.beta, draw=draw)
 
 
 def _shared(own: DpdFVAEOptions) -> str:
