@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -35,14 +36,6 @@ __all__ = [
 _NOISE_RANGE = (1e-3, 1e5)
 
 Parts = tuple[tuple[float, float, int], ...]  # (multiplier, Poisson rate, count)
-
-
-def round_up(epsilon: float, digits: int = 3) -> str:
-    """ε to so many significant digits, never below the truth."""
-    if not 0 < epsilon < math.inf:
-        return f"{epsilon:g}"
-    unit = 10.0 ** (math.floor(math.log10(epsilon)) - digits + 1)
-    return f"{math.ceil(epsilon / unit - 1e-9) * unit:.{digits}g}"
 
 
 @dataclass(frozen=True)
@@ -77,6 +70,14 @@ class Cost:
     epsilon: float
     epsilon_rdp: float
     delta: float
+
+
+def round_up(price: float, digits: int = 3) -> str:
+    """ε or δ to so many significant digits, never below the truth."""
+    if not 0 < price < math.inf:
+        return f"{price:g}"
+    above = Context(prec=digits, rounding=ROUND_CEILING).create_decimal_from_float(price)
+    return f"{float(above):.{digits}g}"
 
 
 def _simplify(events: Sequence[Event]) -> Parts:
@@ -222,7 +223,7 @@ def solve_noise(events: Callable[[float], Sequence[Event]], epsilon: float, delt
     most = _NOISE_RANGE[1]
     if (reached := cost(events(most), delta).epsilon) > epsilon:
         raise PrivacyError(
-            f"an ε that some noise can reach (at z={most:g} it is {reached:.3g})",
+            f"an ε that some noise can reach (at z={most:g} it is {round_up(reached)})",
             f"ε={epsilon:g} at δ={delta:g}",
             "ask for a larger ε or δ, fewer rounds or a smaller rate",
         )

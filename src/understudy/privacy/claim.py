@@ -80,7 +80,8 @@ class Claim:
         )
         return (
             f"Against {self.adversary}, {self._secret} ({self.relation}) is protected with "
-            f"ε = {round_up(self.epsilon or 0)} at δ = {self.delta:.2g}{self._lifetime}.{verdict}"
+            f"ε = {round_up(self.epsilon or 0)} at δ = {round_up(self.delta, 2)}"
+            f"{self._lifetime}.{verdict}"
         )
 
     @property
@@ -122,7 +123,8 @@ def _amplification(phase: Phase, amplified: bool) -> str:
     if phase.size is not None:
         return (
             f"a public schedule calls {phase.size} site(s) to each of {phase.rounds} rounds; a "
-            f"site makes at most {phase.participations} update(s), and refuses more; no amplification"
+            f"site makes at most {phase.participations} update(s), and refuses more; "
+            "no amplification"
         )
     if phase.rate is None and phase.participations == phase.rounds:
         return f"every site joins every round ({phase.rounds}); no amplification"

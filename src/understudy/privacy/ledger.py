@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.errors import BudgetError, OutputError, ReleaseError
-from understudy.privacy.account import Event, cost
+from understudy.privacy.account import Event, cost, round_up
 from understudy.privacy.clip import Receipt
 
 __all__ = ["Ledger", "read_entries", "receipts_in"]
@@ -197,7 +197,7 @@ class Ledger:
             before = self.total(delta=delta)
             raise BudgetError(
                 f"a run that fits this site's cap ε={cap:g}",
-                f"{before:.3g} spent already, {total:.3g} with this run",
+                f"{round_up(before)} spent already, {round_up(total)} with this run",
                 "ask for a smaller ε, or let the data owner raise the cap",
             )
 

@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import Any, Literal
 
 from understudy.errors import BudgetError, PrivacyError
-from understudy.privacy.account import Event, cost, solve_noise
+from understudy.privacy.account import Event, cost, round_up, solve_noise
 from understudy.privacy.checks import check_plan, check_receipt
 from understudy.privacy.clip import Receipt
 from understudy.privacy.gaussian import Gaussian, Plain
@@ -306,7 +306,7 @@ def solve(plan: PrivacyPlan, epsilon: float) -> PrivacyPlan:
     solved = plan.with_noise(noise)
     found = cost(solved.promise(factor=factor, amplified=amplified), plan.delta).epsilon
     if found > epsilon * (1 + 1e-6):
-        raise PrivacyError(f"ε ≤ {epsilon:g}", f"{found:.6g}", "ask for a slightly larger ε")
+        raise PrivacyError(f"ε ≤ {epsilon:g}", round_up(found, 6), "ask for a slightly larger ε")
     return solved
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from understudy.errors import BudgetError, ReleaseError
 from understudy.federation.checkpoint import write_atomic
 from understudy.privacy.account import Event
-from understudy.privacy.claim import claims, headline
+from understudy.privacy.claim import claims, headline, round_up
 from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.plan import PrivacyPlan, allowed_joins, claim_terms, solve
@@ -40,7 +40,7 @@ def _site_plan(study: Study, plan: PrivacyPlan, entry: SiteEntry) -> PrivacyPlan
     if not joins:
         raise BudgetError(
             f"a study within site {entry.name}'s cap ε={entry.epsilon:g}",
-            f"ε={epsilon:.3g}",
+            f"ε={round_up(epsilon)}",
             "lower privacy.epsilon, or leave the site out",
         )
     return plan.with_own(joins=joins)

@@ -48,7 +48,7 @@ _PREFIX = struct.Struct("<4sHI")
 
 @dataclass(frozen=True)
 class Agreement:
-    """What both ends must have in common before any message counts; each is a hash, or a version."""
+    """What both ends must have in common before any message counts: hashes and a version."""
 
     study: str
     schema: str
