@@ -9,7 +9,9 @@ import pytest
 
 from understudy.data.schema import Column, Schema
 from understudy.errors import SchemaError, StudyError
-from understudy.study import Study, options, setting
+from understudy.recipes import build
+from understudy.settings import options, setting
+from understudy.study import Study
 
 SCHEMA = Schema("table", "t", 100, (Column("a", "numeric", 0, 1),))
 
@@ -270,5 +272,10 @@ def test_a_typo_is_answered_with_the_nearest_key() -> None:
 
 
 def test_a_wrong_choice_lists_the_right_ones() -> None:
-    with pytest.raises(StudyError, match='"record" or "person" or "site"'):
+    with pytest.raises(StudyError, match='"record", "person" or "site"'):
         parse(privacy={"unit": "patient"})
+
+
+def test_a_misspelt_recipe_is_answered_with_the_nearest_one() -> None:
+    with pytest.raises(StudyError, match=r"did you mean fedmoments\?"):
+        build(parse(study={"name": "s", "recipe": "fedmoment"}))

@@ -11,6 +11,7 @@ from understudy.recipes.fedmoments import FedMoments
 from understudy.recipes.fedstdg import FedSTDG
 from understudy.recipes.fedvae import FedVAE
 from understudy.recipes.signds import SignDS
+from understudy.settings import nearest
 from understudy.study import Study
 
 __all__ = ["RECIPES", "build", "infos"]
@@ -45,7 +46,9 @@ def build(study: Study) -> Recipe:
     """The recipe a study asks for, with its plan solved and checked."""
     if study.recipe not in RECIPES:
         raise StudyError(
-            f"a recipe of {', '.join(RECIPES)}", repr(study.recipe), "see understudy recipes"
+            f"a recipe of {', '.join(RECIPES)}",
+            repr(study.recipe),
+            f"see understudy recipes{nearest(study.recipe, RECIPES)}",
         )
     check_kind(study, RECIPES[study.recipe].info)
     return RECIPES[study.recipe].build(study)
