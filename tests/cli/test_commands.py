@@ -195,7 +195,7 @@ def test_plan_says_how_often_a_schedule_calls_a_site_and_what_it_chooses_from(pl
     (place / "choices.toml").write_text(CHOICES)
     words = ["plan", str(place / "choices.toml")]
     shown = runner.invoke(app, words, env={"COLUMNS": "300"}).output
-    assert "7 sites a round by a public schedule, none more than 4 time(s)" in shown
+    assert "7 sites per round on a public schedule, each at most 4 times" in shown
     assert "chosen from" in shown and "update itself" not in shown, "parts of it, both signs"
     (part,) = json.loads(invoke(*words, "--json"))["plan"]["parts"]
     assert part["rule"]["epsilon"] == 1.5
@@ -278,7 +278,7 @@ def test_evaluate_shows_distances_where_there_is_nothing_to_learn(unlabelled: Pa
     text = invoke(
         "evaluate", unlabelled / "release", "--real", unlabelled / "rows.csv", "--out", out
     )
-    assert "student" not in text, "an empty table says nothing"
+    assert "models tested" not in text, "an empty table says nothing"
     found = json.loads((out / "scores.json").read_text())["fidelity"]["overall"][0]
     line = next(line for line in text.splitlines() if found["name"] in line)
     assert f"{found['synthetic']['value']:.3f}" in line and f"{found['real']['value']:.3f}" in line

@@ -99,12 +99,7 @@ def entropy() -> Check:
     """The operating system gives randomness, on which all noise rests."""
     fresh = os.urandom(32) != os.urandom(32)
     found = "available" if fresh else "repeats itself"
-    return Check(
-        "system entropy",
-        fresh,
-        found,
-        "fix the operating system: noise made here would not be secret",
-    )
+    return Check("system entropy", fresh, found, "do not run studies here: noise must be secret")
 
 
 def disk_space(folder: Path = Path(".")) -> Check:

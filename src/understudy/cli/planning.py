@@ -185,7 +185,7 @@ def _sends(recipe: Recipe) -> str:
     bit = " and a bit" if any(isinstance(p.rule, Response) for p in plan.parts) else ""
     return (
         f"a sign, {_many(chosen, 'coordinate')}{bit}: {size} bytes plus about 0.6 kB of headers "
-        f"(the whole update has {whole / 1e3:,.3g} kB), in up to {_many(rounds, 'round')}"
+        f"(chosen from {whole / 1e3:,.3g} kB), in up to {_many(rounds, 'round')}"
     )
 
 
@@ -222,8 +222,8 @@ def _projections(projected: Sequence[dict[str, float]]) -> Table:
             f"{row['population']:,}",
             f"{row['rate']:.3g}",
             f"{row['noise']:.3g}",
-            f"{row['central']:.3g}",
-            f"{row['local']:.3g}",
+            round_up(row["central"]),
+            round_up(row["local"]),
             f"{row['delta']:.2g}",
         )
     return table

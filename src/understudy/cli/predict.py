@@ -146,5 +146,5 @@ def _report(output: Path, n: int, found: Measured | None, noun: str) -> None:
     score = found.accuracy
     ends = f"{score.low:.3f} to {score.high:.3f}, 95 %"
     console.print(f"  accuracy [bold]{score.value:.3f}[/] ({ends}) on these {score.n:,} {noun}")
-    console.print(f"  always answering {COMMONEST}: {found.commonest:.3f}")
+    console.print(f"  always predicting {COMMONEST}: {found.commonest:.3f}")
     console.print("[dim]  internal: measured on your labels without noise, not part of the release")

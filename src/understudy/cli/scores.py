@@ -16,10 +16,10 @@ __all__ = ["distances_table", "scores_table"]
 
 
 def scores_table(scores: Scores) -> Table:
-    """Students trained on synthetic rows beside the same trained on real rows, and on none."""
-    title = "students, tested on real rows (internal: reveals statistics of the real data)"
+    """Models trained on synthetic rows, beside the same trained on real rows and on none."""
+    title = "models tested on real rows (internal: reveals statistics of the real data)"
     table = Table(title=title, title_justify="left", header_style="dim")
-    for heading in ("student", "score", "trained on synthetic", "trained on real"):
+    for heading in ("model", "score", "trained on synthetic", "trained on real"):
         table.add_column(heading, width=10 if "trained" in heading else None)
     classes, steps = scores.utility, scores.forecasts
     _add_scores(table, classes.students, (COMMONEST, classes.naive), 3)
@@ -28,7 +28,7 @@ def scores_table(scores: Scores) -> Table:
 
 
 def distances_table(scores: Scores) -> Table:
-    """How far synthetic rows are from held-out real ones, beside the same from real rows."""
+    """How far synthetic rows are from held-out real ones, beside the same for real rows."""
     title = "distance from held-out real rows (internal: reveals statistics of the real data)"
     table = Table(title=title, title_justify="left", header_style="dim")
     for heading in ("distance", "synthetic", "real"):

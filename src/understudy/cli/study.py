@@ -66,19 +66,19 @@ def run(
     """
     with plain_errors(json):
         from understudy.cli.training import say_done, say_interrupted, train
+        from understudy.cli.warnings import warnings
         from understudy.study import Study
 
         loaded = Study.load(study)
         try:
-            release = train(
-                loaded, out, quiet or json, seed=seed, resume=resume, wire=wire, rows=rows
-            )
+            options = {"seed": seed, "resume": resume, "wire": wire, "rows": rows}
+            release = train(loaded, out, quiet or json, aloud=not json, **options)
         except KeyboardInterrupt:
             say_interrupted(study, out)
             raise typer.Exit(130) from None
         if json:
-            print_json(
-                {"ok": True, "release": str(out), "claims": [c.to_dict() for c in release.claims]}
-            )
+            said = [claim.to_dict() for claim in release.claims]
+            warned = warnings(loaded, release.plan)
+            print_json({"ok": True, "release": str(out), "claims": said, "warnings": warned})
         else:
-            say_done(loaded, release, out)
+            say_done(release, out)

@@ -25,10 +25,13 @@ from understudy.study import Study
 __all__ = ["say_done", "say_interrupted", "train"]
 
 
-def train(study: Study, out: Path, quiet: bool, **options: Any) -> Release:
-    """Run a study under a progress bar that shows rounds and ε so far."""
+def train(study: Study, out: Path, quiet: bool, *, aloud: bool = True, **options: Any) -> Release:
+    """Run a study under a progress bar that shows rounds and ε so far; ``aloud``: warn first."""
     with spinner(SOLVING, quiet):
-        price = _price_so_far(build(study))
+        recipe = build(study)
+        price = _price_so_far(recipe)
+    if aloud:
+        warn(study, recipe.plan, Console(stderr=True))
     with bar(f"training {study.name}", quiet) as tick, _between_rounds() as interrupted:
         tick(0, 1, "reading rows")
 
@@ -80,11 +83,10 @@ def _price_so_far(recipe: Recipe) -> Callable[[int], str]:
     return (lambda done: "not private") if recipe.plan.trust == "none" else note
 
 
-def say_done(study: Study, release: Release, out: Path) -> None:
+def say_done(release: Release, out: Path) -> None:
     """What a finished run claims, and what to do with the release."""
     console = Console()
     console.print(claims_panel(release.claims))
-    warn(study, release.plan, console)
     place = shlex.quote(str(out))
     console.print(f"[green]✓[/] release in [bold]{out}[/]", soft_wrap=True)
     console.print(f"  understudy verify {place}", soft_wrap=True)

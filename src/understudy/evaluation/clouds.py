@@ -31,9 +31,9 @@ __all__ = ["COVERAGE", "MMD", "MMD_REMARK", "coverage", "equal_samples", "measur
 MMD = "maximum mean discrepancy (MMD²)"
 COVERAGE = "coverage"
 MMD_REMARK = (
-    f"“{MMD}” compares whole records instead of columns: 0 means that no difference was found. Its "
-    "scale is set by the real rows, so compare it with the floor, or between releases that were "
-    "evaluated against the same real rows."
+    f"“{MMD}” compares whole records, not columns: 0 means that no difference was found. Its scale "
+    "depends on the real rows, so compare it with the floor, or between releases that were "
+    "evaluated on the same real rows."
 )
 MOST = 2000
 NEAREST = 5

@@ -79,14 +79,14 @@ def measure_fidelity(
 ) -> Fidelity:
     """Distances from ``synthetic``, and from ``train``, to ``test``."""
     if not len(synthetic) or not len(test):
-        return Fidelity((), (), ("Without synthetic and held-out real rows nothing is compared.",))
-    notes = [] if len(train) else ["No real training rows: distances have no floor beside them."]
+        return Fidelity((), (), ("No comparison: synthetic or held-out real rows are missing.",))
+    notes = [] if len(train) else ["There are no real training rows, so distances have no floor."]
     sides = [s for s in (synthetic, train) if len(s)]
     columns, overall = _columns(schema, sides, test, rng)
     if schema.kind == "table":
         overall += _beside([correlation_scores(schema, s, test, rng=rng) for s in sides])
         if len(associated_names(schema)) == WIDEST:
-            notes.append(f"Correlations are of the first {WIDEST} encoded columns.")
+            notes.append(f"Correlations cover the first {WIDEST} encoded columns.")
     if schema.kind == "image":
         overall += _beside([pixel_scores(schema, s, test, rng=rng) for s in sides])
     joints = measure_joints(schema, sides, test, rng=rng)

@@ -127,7 +127,7 @@ def measure_forecasts(
     if schema.kind != "series":
         return Forecasts()
     if schema.shape[0] < 2 or not len(synthetic) or not len(test):
-        why = "Predicting the next step needs two or more steps, and synthetic and held-out rows."
+        why = "Predicting the next step needs two or more steps, synthetic rows and held-out rows."
         return Forecasts(notes=(why,))
     sides = {"synthetic": synthetic, "real": train} if len(train) else {"synthetic": synthetic}
     held = _windows(schema, test)
@@ -144,7 +144,7 @@ def measure_forecasts(
             tick(1, 1)
         models.append(StudentScores(name, (Compared(MAE, *scores),)))
     repeated = np.abs(np.diff(held, axis=1)).mean((1, 2))
-    notes = () if len(train) else ("No real rows are left to train on: no figures beside.",)
+    notes = () if len(train) else ("No real training rows: models learn from synthetic rows only.",)
     return Forecasts(tuple(models), _score(repeated, rng.numpy("bootstrap")), notes)
 
 

@@ -39,12 +39,12 @@ CNN_DISTANCE = "Fréchet distance, CNN features (not FID)"
 RESAMPLES = 40
 CNN_REMARK = (
     f"“{CNN_DISTANCE}” is measured in the last hidden layer of a small CNN that was trained on the "
-    "real training data. Compare it only between releases that were evaluated against the same "
-    "real data with the same seed, and never with an FID."
+    "real training data. Compare it only between releases that were evaluated on the same real "
+    "data with the same seed, and never with an FID."
 )
 FID_REMARK = (
     f"“{FID}” depends on the number of images: here {{:,}} synthetic and {{:,}} real ones; papers "
-    "take 10,000 and more. It has no interval. Weights: sha256 {}…"
+    "use 10,000 or more. It has no interval. Weights: sha256 {}…"
 )
 
 Extractor = Callable[[np.ndarray], np.ndarray]
@@ -153,7 +153,7 @@ def _few(name: str, clouds: list[np.ndarray]) -> tuple[str, ...]:
         return ()
     return (
         f"{name}: {least:,} images for {width:,} features. With fewer images than features the "
-        "distance is far too large; compare it only at equal numbers.",
+        "distance is far too large: compare it only between equal numbers of images.",
     )
 
 

@@ -1,18 +1,12 @@
-"""Plots for the report: small, calm, colour-blind safe, at home on light and dark pages.
+"""Plots for the report: small, calm, colour-blind safe.
 
-Charts are drawn by matplotlib as SVG with placeholder colours, which become CSS variables of
-the page, so that one drawing serves both colour schemes. Real rows are always a blue area, bar
-or panel, synthetic rows an orange line, bar or panel (blue and orange stay apart for all common
-kinds of colour blindness; shape or place tells them apart without). Images are PNG, embedded.
+Real rows are always a blue area, bar or panel, synthetic rows an orange line, bar or panel (blue
+and orange stay apart for all common kinds of colour blindness; shape or place tells them apart
+without). How they are drawn is in `drawing`.
 """
 
 from __future__ import annotations
 
-import base64
-import html
-import io
-import re
-import warnings
 from collections.abc import Sequence
 from datetime import date
 from typing import Any
@@ -21,11 +15,22 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from PIL import Image
 
 from understudy.data.schema import Schema
 from understudy.evaluation.axes import Axis, axes
 from understudy.evaluation.correlation import correlations
+from understudy.evaluation.drawing import (
+    CARD,
+    INK,
+    LINE,
+    MUTED,
+    REAL,
+    SYNTHETIC,
+    canvas,
+    picture,
+    style,
+    svg,
+)
 from understudy.evaluation.embedding import Embedding
 from understudy.evaluation.joints import Joint
 from understudy.evaluation.pixels import mean_images
@@ -44,42 +49,6 @@ __all__ = [
     "student_plot",
 ]
 
-INK, MUTED, LINE, CARD = "#010101", "#020202", "#030303", "#060606"
-REAL, SYNTHETIC = "#040404", "#050505"
-_VARIABLES = {
-    INK: "var(--ink)",
-    MUTED: "var(--muted)",
-    LINE: "var(--line)",
-    REAL: "var(--real)",
-    SYNTHETIC: "var(--synthetic)",
-    CARD: "var(--card)",
-}
-_STYLE: Any = {
-    "svg.fonttype": "none",
-    "text.parse_math": False,
-    "font.size": 9,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-    "axes.edgecolor": LINE,
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.color": LINE,
-    "xtick.labelcolor": MUTED,
-    "ytick.color": LINE,
-    "ytick.labelcolor": INK,
-    "xtick.major.size": 3,
-    "ytick.major.size": 0,
-    "text.color": INK,
-    "figure.constrained_layout.use": True,
-}
-_SURPLUS = (
-    r"<metadata>.*?</metadata>",
-    r"<style.*?</style>",
-    r"<!--.*?-->",
-    r' id="[A-Za-z0-9.]+_[0-9]+"',
-)
-"""What matplotlib adds that a page does not need, or that would repeat an id on it."""
 MOST_BARS = 12
 BINS = 30
 EXAMPLES, EXAMPLE_CHANNELS = 5, 2
@@ -91,15 +60,15 @@ def column_plot(axis: Axis, real: Rows, synthetic: Rows) -> str:
     if axis.categories:
         return _bars(axis, real, synthetic, alt)
     values = [v[np.isfinite(v)].ravel() for v in (axis.values(real), axis.values(synthetic))]
-    with mpl.rc_context(_STYLE):
-        figure, ax = _canvas(3.2, 1.55)
+    with style():
+        figure, ax = canvas(3.2, 1.55)
         ax.spines["left"].set_visible(False)
         ax.set_yticks([])
         if all(len(v) for v in values):
             _overlay(ax, axis, *values)
         else:
             ax.text(0.5, 0.5, "no values on one side", ha="center", transform=ax.transAxes)
-        return _svg(figure, alt)
+        return svg(figure, alt)
 
 
 def _overlay(ax: Axes, axis: Axis, real: np.ndarray, synthetic: np.ndarray) -> None:
@@ -148,13 +117,13 @@ def _bars(axis: Axis, real: Rows, synthetic: Rows, alt: str) -> str:
     if len(names) > MOST_BARS:
         labels.append(f"{len(names) - MOST_BARS:,} others")
         rows = [[*r, 1 - sum(r)] for r in rows]
-    with mpl.rc_context(_STYLE):
-        figure, ax = _canvas(3.2, max(1.55, 0.28 * len(labels) + 0.4))
+    with style():
+        figure, ax = canvas(3.2, max(1.55, 0.28 * len(labels) + 0.4))
         _paired(ax, labels, rows[1], rows[0])
         ax.set_xlim(0, max(map(max, rows)) * 1.05)
         ax.xaxis.set_major_locator(mpl.ticker.MaxNLocator(3))
         ax.xaxis.set_major_formatter(mpl.ticker.PercentFormatter(1, decimals=0))
-        return _svg(figure, alt)
+        return svg(figure, alt)
 
 
 def _paired(
@@ -179,8 +148,8 @@ def student_plot(students: Sequence[StudentScores], name: str, *, share: bool = 
     labels = [student for student, _ in found]
     synthetic = [c.synthetic.value for _, c in found]
     real = [c.real.value if c.real else 0.0 for _, c in found]
-    with mpl.rc_context(_STYLE):
-        figure, ax = _canvas(3.6, 0.62 * len(found) + 0.42)
+    with style():
+        figure, ax = canvas(3.6, 0.62 * len(found) + 0.42)
         _paired(ax, [_wrap(label) for label in labels], synthetic, real)
         end = 1.0 if share else 1.08 * _largest([c for _, c in found])
         for place, (_, compared) in enumerate(found):
@@ -192,7 +161,7 @@ def student_plot(students: Sequence[StudentScores], name: str, *, share: bool = 
             ax.xaxis.set_major_locator(mpl.ticker.MaxNLocator(4))
         ax.grid(axis="x", color=LINE, linewidth=0.6)
         ax.set_axisbelow(True)
-        return _svg(figure, f"{name} of each student, trained on real and on synthetic rows")
+        return svg(figure, f"{name} of each model, trained on real and on synthetic rows")
 
 
 def _largest(found: Sequence[Compared]) -> float:
@@ -214,8 +183,8 @@ def _whiskers(ax: Axes, place: int, compared: Compared, end: float) -> None:
 
 def joint_plot(joints: Sequence[Joint]) -> str:
     """Distance of joint distributions against the number of columns, with the real floor."""
-    with mpl.rc_context(_STYLE):
-        figure, ax = _canvas(5.2, 2.5)
+    with style():
+        figure, ax = canvas(5.2, 2.5)
         for side, colour, mark in (("real", REAL, "s"), ("synthetic", SYNTHETIC, "o")):
             found = [(j.ways, getattr(j.distance, side)) for j in joints]
             curve = [(ways, score) for ways, score in found if score is not None]
@@ -226,7 +195,7 @@ def joint_plot(joints: Sequence[Joint]) -> str:
         ax.set_ylim(0, min(1.0, 1.15 * _largest([j.distance for j in joints])))
         ax.grid(axis="y", color=LINE, linewidth=0.6)
         ax.set_axisbelow(True)
-        return _svg(figure, "Distance of joint distributions against the number of columns")
+        return svg(figure, "Distance of joint distributions against the number of columns")
 
 
 def _curve(ax: Axes, curve: Sequence[tuple[int, Score]], colour: str, mark: str) -> None:
@@ -239,8 +208,8 @@ def _curve(ax: Axes, curve: Sequence[tuple[int, Score]], colour: str, mark: str)
 def map_plot(places: Embedding) -> str:
     """Real records as filled dots, synthetic ones as rings, on one map."""
     real, synthetic = places
-    with mpl.rc_context(_STYLE):
-        figure, ax = _canvas(5.2, 4.2)
+    with style():
+        figure, ax = canvas(5.2, 4.2)
         how: Any = {"linestyle": "none", "marker": "o"}
         ax.plot(*real.T, **how, ms=4, color=REAL, alpha=0.5, mew=0)
         ax.plot(*synthetic.T, **how, ms=3.8, mfc="none", mec=SYNTHETIC, mew=0.9, alpha=0.85)
@@ -248,7 +217,7 @@ def map_plot(places: Embedding) -> str:
         ax.set_yticks([])
         for side in ("left", "bottom"):
             ax.spines[side].set_visible(False)
-        return _svg(figure, "Map of real and synthetic records (t-SNE)")
+        return svg(figure, "Map of real and synthetic records (t-SNE)")
 
 
 def correlation_plots(schema: Schema, real: Rows, synthetic: Rows) -> list[tuple[str, str]]:
@@ -259,7 +228,7 @@ def correlation_plots(schema: Schema, real: Rows, synthetic: Rows) -> list[tuple
     if len(a) < 2:
         return []
     maps = (("Real", a), ("Synthetic", b), ("Synthetic minus real", b - a))
-    return [(name, _picture(_diverging(m), f"Correlations: {name}", grow=True)) for name, m in maps]
+    return [(name, picture(_diverging(m), f"Correlations: {name}", grow=True)) for name, m in maps]
 
 
 def _diverging(values: np.ndarray) -> np.ndarray:
@@ -285,7 +254,7 @@ def class_rows(
         ]
         alts = [f"{side} images of class {name}" for side in ("real", "synthetic")]
         pictures = [
-            _picture(s, a) if s is not None else "" for s, a in zip(strips, alts, strict=True)
+            picture(s, a) if s is not None else "" for s, a in zip(strips, alts, strict=True)
         ]
         found.append((name, pictures[0], pictures[1]))
     return found
@@ -319,15 +288,15 @@ def series_plots(schema: Schema, real: Rows, synthetic: Rows) -> list[tuple[str,
         return []
     found = []
     for i, column in enumerate(schema.columns[:12]):
-        with mpl.rc_context(_STYLE):
-            figure, ax = _canvas(3.2, 1.7)
+        with style():
+            figure, ax = canvas(3.2, 1.7)
             for rows, colour in ((real, REAL), (synthetic, SYNTHETIC)):
                 values = rows.x.reshape(len(rows), *schema.shape)[:, :, i]
                 low, mid, high = np.quantile(values, [0.1, 0.5, 0.9], axis=0)
                 ax.fill_between(range(len(mid)), low, high, color=colour, alpha=0.2, linewidth=0)
                 ax.plot(mid, color=colour, linewidth=1.6)
             ax.set_yticks([])
-            found.append((column.name, _svg(figure, f"{column.name} over time")))
+            found.append((column.name, svg(figure, f"{column.name} over time")))
     return found
 
 
@@ -349,7 +318,7 @@ def series_examples(
 
 def _examples(channel: Axis, real: Rows, synthetic: Rows) -> str:
     """Two panels on one scale, a line per series."""
-    with mpl.rc_context(_STYLE):
+    with style():
         figure = Figure(figsize=(4.6, 1.9))
         panels = figure.subplots(1, 2, sharex=True, sharey=True)
         sides = (("real", real, REAL), ("synthetic", synthetic, SYNTHETIC))
@@ -357,12 +326,7 @@ def _examples(channel: Axis, real: Rows, synthetic: Rows) -> str:
             ax.plot(channel.values(rows).T, color=colour, linewidth=1.2, alpha=0.8)
             ax.set_title(side, loc="left", fontsize=9, color=MUTED)
             ax.set_yticks([])
-        return _svg(figure, f"{channel.name}: single real series beside single synthetic ones")
-
-
-def _canvas(width: float, height: float) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(width, height))
-    return figure, figure.add_subplot()
+        return svg(figure, f"{channel.name}: single real series beside single synthetic ones")
 
 
 def _short(name: str, most: int = 18) -> str:
@@ -371,30 +335,3 @@ def _short(name: str, most: int = 18) -> str:
 
 def _wrap(name: str) -> str:
     return name.replace(" ", "\n", 1)
-
-
-def _svg(figure: Figure, alt: str) -> str:
-    """The figure as inline SVG: page colours, no fixed size, ids of its own."""
-    buffer = io.StringIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # glyphs the measuring font lacks
-        with mpl.rc_context({"svg.hashsalt": alt}):
-            figure.savefig(buffer, format="svg", metadata={"Date": None})
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :]
-    for pattern in _SURPLUS:
-        text = re.sub(pattern, "", text, flags=re.DOTALL)
-    for placeholder, variable in _VARIABLES.items():
-        text = text.replace(placeholder, variable)
-    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
-    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
-    return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(alt)}"', 1)
-
-
-def _picture(pixels: np.ndarray, alt: str, *, grow: bool = False) -> str:
-    """RGBA pixels as an embedded image that keeps its pixels sharp."""
-    buffer = io.BytesIO()
-    Image.fromarray(pixels, "RGBA").save(buffer, format="PNG", optimize=True)
-    data = base64.b64encode(buffer.getvalue()).decode()
-    kind = "heat" if grow else "strip"
-    return f'<img class="{kind}" alt="{html.escape(alt)}" src="data:image/png;base64,{data}">'

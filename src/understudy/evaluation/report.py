@@ -141,9 +141,9 @@ def _ranked(fidelity: Fidelity) -> list[ColumnFit]:
 def _columns_words(shown: int, total: int) -> str:
     rest = f" Shown: {shown} of {total}." if shown < total else ""
     return (
-        f"Held-out real and synthetic values, the largest differences first.{rest} Distances: "
-        "Kolmogorov-Smirnov (KS) for numbers, total variation (TV) for categories, both from 0 "
-        "(same) to 1 (disjoint)."
+        f"Held-out real and synthetic values, largest differences first.{rest} Distances are "
+        "Kolmogorov-Smirnov (KS) for numbers and total variation (TV) for categories, both from "
+        "0 (same) to 1 (disjoint)."
     )
 
 
@@ -152,8 +152,8 @@ def _lead(m: Material) -> str:
     maker = m.manifest.get("recipe")
     by = f" by {maker}" if isinstance(maker, str) else ""
     return (
-        f"{len(m.synthetic):,} synthetic {noun}, made{by}, beside {len(m.test):,} real {noun} "
-        f"to test against."
+        f"{len(m.synthetic):,} synthetic {noun} made{by}, compared with {len(m.test):,} real "
+        f"{noun} held out for testing."
     )
 
 
@@ -163,7 +163,7 @@ def _tiles(m: Material) -> list[Tile]:
     if best is not None:
         accuracy = best["accuracy"]
         beside = f"vs {words.percent(accuracy.real.value)}" if accuracy.real else ""
-        said = f"right on real test data, {best.student}: trained on synthetic, vs on real"
+        said = f"of real test data predicted right, {best.student}: trained on synthetic vs real"
         tiles.append(Tile("Utility", words.percent(accuracy.synthetic.value), said, beside))
     elif m.forecasts.main is not None:
         tiles.append(_forecast_tile(m.forecasts.main))
@@ -184,13 +184,13 @@ def _claim_tile(claims: Sequence[Mapping[str, Any]]) -> Tile:
 def _distance_tile(compared: Compared, schema: Schema) -> Tile:
     what = {"table": "columns", "series": "channels"}.get(schema.kind, "measures")
     beside = f"floor {figure(compared.real.value)}" if compared.real else ""
-    said = f"mean distance of {what} from real ones, from 0 (same) to 1 (disjoint)"
+    said = f"mean distance of {what} from the real ones: 0 is the same, 1 is disjoint"
     return Tile("Fidelity", figure(compared.synthetic.value), said, beside)
 
 
 def _forecast_tile(error: Compared) -> Tile:
     beside = f"vs {figure(error.real.value, 4)}" if error.real else ""
-    said = "error of the next step, an LSTM trained on synthetic, vs on real (share of the range)"
+    said = "next-step error of an LSTM trained on synthetic vs real (as a share of the range)"
     return Tile("Utility", figure(error.synthetic.value, 4), said, beside)
 
 
@@ -201,11 +201,11 @@ def _forecast_words(m: Material) -> str:
     real = f"; trained on real series, by {figure(error.real.value, 4)}" if error.real else ""
     off, repeated = figure(error.synthetic.value, 4), figure(naive.value, 4)
     return (
-        f"An LSTM reads a series step by step and says what comes next. Trained on synthetic "
-        f"series, it is off by {off} on real ones{real}. Repeating the last step, which takes no "
-        f"model, is off by {repeated}. Errors are absolute, the mean over all channels, in units "
-        f"of the public range of a channel; smaller is better. The forest and the two-layer "
-        f"network predict the last step alone."
+        f"An LSTM reads a series step by step and predicts the next step. Trained on synthetic "
+        f"series, it is off by {off} on real ones{real}. Repeating the last step, which needs no "
+        f"model, is off by {repeated}. These are absolute errors averaged over all channels, as a "
+        f"share of each channel's public range; smaller is better. The forest and the two-layer "
+        f"network predict only the last step."
     )
 
 
@@ -217,19 +217,19 @@ def _coverage_words(coverage: Compared | None, noun: str) -> str:
         real = f" (other real {noun}: {words.percent(coverage.real.value)})"
     return (
         f"Synthetic {noun} cover {words.percent(coverage.synthetic.value)} of the real ones"
-        f"{real}: so many have a neighbour among them that is as near as "
-        f"their fifth nearest real neighbour. Low coverage means that kinds of {noun} are missing."
+        f"{real}. A real one is covered if a synthetic one is at least as near as its fifth "
+        f"nearest real neighbour. Low coverage means that some kinds of {noun} are missing."
     )
 
 
 def _verdict(m: Material) -> str:
     best = m.utility.best
     if best is None:
-        return "" if m.forecasts.main else "No student was trained."
+        return "" if m.forecasts.main else "No model was trained."
     accuracy = best["accuracy"]
     synthetic, real = accuracy.synthetic, accuracy.real
     said = (
-        f"A {best.student} that only ever saw synthetic data is right on "
+        f"A {best.student} trained on synthetic data alone is right on "
         f"{words.percent(synthetic.value)} of the held-out real data "
         f"(95 % interval {words.percent(synthetic.low)} to {words.percent(synthetic.high)})."
     )
@@ -238,17 +238,17 @@ def _verdict(m: Material) -> str:
     if m.utility.naive is None:
         return said
     naive = words.percent(m.utility.naive.value)
-    return f"{said} Always answering {COMMONEST} would be right on {naive}."
+    return f"{said} Always predicting {COMMONEST} would be right on {naive}."
 
 
 def _method(m: Material) -> str:
     f1 = "F1 is the mean over classes." if m.utility.students else ""
     if m.utility.positive is not None:
-        f1 = f"F1 is of the class “{m.utility.positive}”."
+        f1 = f"F1 is for the class “{m.utility.positive}”."
     return (
-        f"Each student was trained twice with the same settings, on {len(m.synthetic):,} synthetic "
+        f"Each model was trained twice with the same settings, on {len(m.synthetic):,} synthetic "
         f"and on {len(m.train):,} real {NOUNS[m.schema.kind]}, and tested on the same "
-        f"{len(m.test):,}. {f1} Intervals cover the choice of test data only, not of training "
+        f"{len(m.test):,}. {f1} Intervals reflect the choice of test data only, not of training "
         f"data or initial weights. " + " ".join(m.notes)
     )
 

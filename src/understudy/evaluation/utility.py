@@ -148,7 +148,7 @@ def _notes(schema: Schema, synthetic: Rows, train: Rows, test: Rows) -> tuple[st
     """What the reader must know before reading the table. Public class names only."""
     if schema.n_classes < 2:
         if schema.kind == "series":
-            return ("The schema has no classes to tell apart; what counts is the next step.",)
+            return ("The schema has no classes to predict; look at the next-step error.",)
         return (
             "The schema has no label with two or more classes, so there is nothing to predict.",
         )
@@ -158,15 +158,15 @@ def _notes(schema: Schema, synthetic: Rows, train: Rows, test: Rows) -> tuple[st
         return ("The release gave no synthetic rows.",)
     notes = []
     if not len(train):
-        notes.append("There are no real rows left to train on: only synthetic-trained students.")
+        notes.append("There are no real training rows: models are trained on synthetic rows only.")
     elif len(np.unique(train.y)) == 1:
-        notes.append("The real training rows are all of one class; their students are constant.")
+        notes.append("All real training rows have the same class: models always predict it.")
     if len(np.unique(synthetic.y)) == 1:
-        notes.append("The synthetic rows are all of one class; their students are constant.")
+        notes.append("All synthetic rows have the same class: models always predict it.")
     if len(np.unique(test.y)) == 1:
-        notes.append("The held-out real rows are all of one class: no AUC, and F1 means little.")
+        notes.append("All held-out real rows have the same class: no AUC, and F1 means little.")
     if len(test) < 50:
-        notes.append("Fewer than 50 held-out real rows: the intervals are wide, read them first.")
+        notes.append("Fewer than 50 held-out real rows: look at the intervals, they are wide.")
     return tuple(notes)
 
 

@@ -21,13 +21,13 @@ __all__ = ["ClaimWords", "best_guess", "headline", "in_words", "number", "percen
 
 WEAK = 0.99
 NOMINAL = (
-    "A bound so close to certainty promises little by itself. It is a worst case: how far a "
-    "real attack gets is for an audit to show, and an audit proves nothing."
+    "A bound so close to certainty promises little by itself. It is a worst case; an audit can "
+    "show how far a real attack gets, but it proves no bound."
 )
 ALWAYS_OPEN = (
-    "what is true of people in general: a fact that holds with or without any one of them "
-    "can be learnt from the release",
-    "several protected units at once: for a group of k, ε grows about k-fold",
+    "facts about people in general: what would be true without any one of them can be learned "
+    "from the release",
+    "several protected units together: for a group of k, ε is about k times as large",
 )
 
 
@@ -63,7 +63,7 @@ def in_words(claim: Mapping[str, Any]) -> ClaimWords:
     delta = _finite(claim.get("delta")) or 0.0
     guess = None if epsilon is None else best_guess(epsilon, delta)
     return ClaimWords(
-        title=f"Against {claim.get('adversary') or 'an adversary that is not named'}",
+        title=f"Against {claim.get('adversary') or 'an unnamed adversary'}",
         statement=_tidy(str(claim.get("words") or _statement(claim, epsilon, delta))),
         private=epsilon is not None,
         epsilon="no ε" if epsilon is None else f"ε = {upper(epsilon)}",
@@ -121,7 +121,7 @@ def _finite(value: Any) -> float | None:
 
 
 def _statement(claim: Mapping[str, Any], epsilon: float | None, delta: float) -> str:
-    who = claim.get("adversary") or "an adversary that is not named"
+    who = claim.get("adversary") or "an unnamed adversary"
     if epsilon is None:
         return f"Against {who}: no protection is claimed."
     return (
@@ -140,10 +140,10 @@ def _guess_words(claim: Mapping[str, Any], epsilon: float | None, guess: float |
     often = (
         f"at most {percent(math.ceil(1000 * guess) / 1000)} of the time"
         if guess < 0.9995
-        else "almost always, at worst"
+        else "almost always in the worst case"
     )
     said = (
-        f"An attacker who knows everything else and must guess {question}, a coin flip "
+        f"An attacker who knows everything else and must guess {question}, with even odds "
         f"beforehand, is right {often}."
     )
     return said if guess <= WEAK else f"{said} {NOMINAL}"
@@ -168,7 +168,7 @@ def _facts(claim: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 def _check(claim: Mapping[str, Any]) -> tuple[str, str | None]:
     """A second accountant's ε; pure ε (δ = 0) has none, and one sum said twice is no check."""
     if _finite(claim.get("delta")) == 0:
-        return "ε", None if _finite(claim.get("epsilon")) is None else "added up over all updates"
+        return "ε", None if _finite(claim.get("epsilon")) is None else "the sum over all updates"
     check = _finite(claim.get("epsilon_rdp"))
     return "Check by a second accountant (RDP)", None if check is None else f"ε ≤ {upper(check)}"
 
@@ -178,9 +178,9 @@ def _covered(claim: Mapping[str, Any], epsilon: float | None) -> tuple[str, ...]
         return ()
     unit = claim.get("unit", "record")
     return (
-        f"the generator, every synthetic row drawn from it, and all that is done with them later: "
-        f"none of it says more about one {unit}",
-        "any side knowledge the attacker has, now or in the future",
+        f"the release, every synthetic row drawn from it and anything done with them later: none "
+        f"of it reveals more about one {unit}",
+        "anything else the attacker knows, now or in the future",
     )
 
 
@@ -204,7 +204,7 @@ def _event(event: Any) -> str:
         return ", ".join(f"{key} {value}" for key, value in event.items())
     times = "once" if event["count"] == 1 else f"{event['count']:,} times"
     if event.get("epsilon"):
-        return f"a randomised choice under pure ε = {upper(event['epsilon'])}, {times}"
+        return f"a randomised choice with pure ε = {upper(event['epsilon'])}, {times}"
     noise = " and ".join(number(z) for z in _many(event["noise"]))
     rate = event["rate"]
     sample = "on everyone" if rate is None else f"on a secret sample of rate {number(rate)}"
