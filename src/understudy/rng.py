@@ -270,6 +270,11 @@ class NoiseSource:
         """Whether the noise can be repeated by whoever knows the seed."""
         return self._streams is not None
 
+    @property
+    def name(self) -> str:
+        """As receipts and claims have it."""
+        return "simulation" if self.is_simulation else "os"
+
     def sites(self, round: int, clients: Sequence[int] | np.ndarray) -> Draws:
         """What these sites draw in this round."""
         if self._streams is None:

@@ -111,7 +111,7 @@ class Engine:
         if self.checkpoint and (plan.at(round).size is None or round == 0):
             self.checkpoint.begin(round, cohort)
         task = self.recipe.task(state, round)
-        if receipts := plan.receipts(round, self._source_name):
+        if receipts := plan.receipts(round, self.source.name):
             self.ledger.charge(receipts)
         total = self.gather.total(self.runtime.exchange, task, round, cohort)
         if total is None:
@@ -125,10 +125,6 @@ class Engine:
             begun = round - plan.start(plan.phase(round))
             return scheduled(phase.sites, phase.size, begun, rng=self.streams)
         return draw_cohort(phase.sites, phase.rate, source=self.source.server("cohort", round))
-
-    @property
-    def _source_name(self) -> str:
-        return "simulation" if self.source.is_simulation else "os"
 
     def _save(self, round: int, state: State, runtime: State | None = None) -> None:
         self._saved = time.monotonic()

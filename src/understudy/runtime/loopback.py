@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 __all__ = ["Fault", "Handler", "Loopback"]
 
@@ -39,6 +39,8 @@ class Loopback:
     _sent: Counter[str] = field(default_factory=Counter)
     _late: dict[str, bytes] = field(default_factory=dict)
     _dead: set[str] = field(default_factory=set)
+
+    ran: ClassVar[str] = "one process"
 
     def sites(self) -> Sequence[str]:
         """Every site that has a handler."""

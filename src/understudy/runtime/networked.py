@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import ClassVar
 
 import numpy as np
 
@@ -49,7 +48,10 @@ class Networked:
     attempts: int = 3
     failures: dict[str, str] = field(default_factory=dict)
 
-    ran: ClassVar[str] = "apart"
+    @property
+    def ran(self) -> str:
+        """What ran where is the transport's to say."""
+        return self.transport.ran
 
     def exchange(self, task: Task, round: int, cohort: np.ndarray) -> Iterator[Sealed]:
         """Replies in the order of the cohort, whatever order they came in."""

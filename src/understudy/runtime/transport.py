@@ -15,6 +15,8 @@ __all__ = ["Transport"]
 class Transport(Protocol):
     """One method that matters, and the list of who can be reached."""
 
+    ran: str  # what ran where, as claims say it: a key of `privacy.claim.RAN`
+
     def sites(self) -> Sequence[str]:
         """Names of the sites that are connected and approved."""
 
