@@ -43,7 +43,6 @@ from understudy.privacy.claim import claims, headline
 from understudy.privacy.ledger import Ledger, receipts_in
 from understudy.privacy.plan import PrivacyPlan, allowed_joins, claim_terms, slots, solve
 from understudy.recipes import build
-from understudy.recipes.central import CentralVAE
 from understudy.release.bundle import Release, refuse_existing
 from understudy.rng import NoiseSource, Streams
 from understudy.runtime.memory import InProcess
@@ -80,7 +79,6 @@ def run(
     with _workplace(None if out is None else Path(out), resume) as folder:
         journal = _Journal.open(folder, study, seed, resume)
         data = load_sites(study, sites, rng=journal.streams.child("data"), progress=reading)
-        data = recipe.rows(data) if isinstance(recipe, CentralVAE) else data
         with ExitStack() as stack:
             ledger = stack.enter_context(Ledger(folder / "ledger.jsonl"))
             runtime = InProcess(_sites(study, recipe, data, journal, folder), study.hash, wire=wire)
@@ -144,7 +142,7 @@ def _split(study: Study, progress: Progress | None, *, rng: Streams) -> Shards:
     for name in given.keys() & plan.options.keys():
         raise StudyError("options of the split", f"simulation.{name}", "remove it")
     parts = split(study.schema, rows, plan.split, plan.sites or 1, **plan.options, **given)
-    return Shards.pack(rows, parts)
+    return Shards.pack(rows, parts[plan.kept])
 
 
 def _pack(sites: Sequence[Encoded]) -> Shards:
@@ -259,9 +257,7 @@ def _open(ledger: Ledger, study: Study, recipe: Recipe) -> None:
 
 def _sites(study: Study, recipe: Recipe, data: Shards, journal: _Journal, folder: Path) -> Sites:
     whole = recipe.plan
-    plans = [whole] * len(data)
-    for index, own in enumerate(site_plans(study, whole)[: len(data)]):  # a baseline pools them
-        plans[index] = own
+    plans = site_plans(study, whole) or [whole] * len(data)
     allowance = np.array([[p.participations for p in own.phases] for own in plans], np.int64).T
     noise = np.array([own.parts[0].noise for own in plans])
     return Sites(

@@ -43,7 +43,7 @@ from understudy.privacy.account import pure_epsilon
 from understudy.privacy.clip import Bounded, Slot, Unit
 from understudy.privacy.plan import Part, PrivacyPlan, Trust, default_delta, solve
 from understudy.rng import Streams
-from understudy.study import Study
+from understudy.study import Study, refuse_split
 
 __all__ = [
     "Recipe",
@@ -316,6 +316,7 @@ def _unit_and_trust(study: Study, info: RecipeInfo) -> tuple[Unit, Trust]:
             f"{unit}/{trust}",
             "change privacy.unit or privacy.trust; see understudy recipes",
         )
+    refuse_split(study, unit, trust)
     if unit == "person" and not (study.schema.person and study.schema.rows_per_person):
         raise PrivacyError(
             "a schema that names the person column and the cap on rows per person",
