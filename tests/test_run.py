@@ -519,20 +519,6 @@ def test_bad_rows_are_laid_at_their_sites_door_without_quoting_them(tmp_path: Pa
     assert not (tmp_path / "out.partial").exists() and not (tmp_path / "a.ledger").exists()
 
 
-def test_a_baseline_may_be_run_on_named_sites(tmp_path: Path) -> None:
-    asked = hospital(tmp_path, "none", recipe="central", privacy={})
-    asked = Study.parse(
-        {
-            "study": {"name": "base", "recipe": "central"},
-            "recipe": {"steps": 2, "widths": [4], "decoder_widths": [4], "latent": 2},
-            "site": [{"name": s.name, "data": s.data} for s in asked.sites],
-        },
-        schema=plain(),
-        base=tmp_path,
-    )
-    assert not run(asked).claims[0].private
-
-
 # What the sites' ledgers and the run's own remember of each other.
 
 

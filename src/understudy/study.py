@@ -146,6 +146,11 @@ class Simulation(Settings):
         elif self.only is not None and self.only > self.sites:
             raise StudyError(f"simulation.only from 1 to {self.sites}", f"{self.only}", "lower it")
 
+    @property
+    def kept(self) -> slice:
+        """Which of the sites take part."""
+        return slice(None) if self.only is None else slice(self.only - 1, self.only)
+
 
 @dataclass(frozen=True)
 class SiteEntry(Settings):

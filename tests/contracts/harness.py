@@ -44,7 +44,6 @@ _NETS = {"widths": [4], "decoder_widths": [4], "latent": 2}
 SMALL: dict[str, dict[str, Any]] = {
     "fedvae": {**_NETS, "steps": 2},
     "dpd_fvae": {**_NETS, "steps": 2},
-    "central": {**_NETS, "steps": 3},
     "signds": {"model": "nn", "hidden": 4, "outputs": 2},
     "dp_fed_wae": {"widths": [4], "latent": 2, "bins": 2, "outputs": 2},
     "fedstdg": {

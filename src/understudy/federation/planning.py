@@ -18,7 +18,7 @@ from understudy.privacy.account import pure_epsilon
 from understudy.privacy.gaussian import Gaussian, Plain
 from understudy.privacy.plan import Part, Phase, PrivacyPlan, default_delta, solve
 from understudy.privacy.terms import Slot, Trust, Unit
-from understudy.study import Study
+from understudy.study import Study, refuse_split, split_notes
 
 __all__ = ["Terms", "check_kind", "noised_plan", "pure_plan"]
 
@@ -176,9 +176,8 @@ def _plan(
 ) -> PrivacyPlan:
     units = study.n_sites if unit == "site" else study.schema.records
     delta = study.privacy.delta or default_delta(units)
-    return PrivacyPlan(
-        unit, trust, phases, units, delta, notes=(*_overlap_notes(study, unit), *notes)
-    )
+    said = (*_overlap_notes(study, unit), *split_notes(study), *notes)
+    return PrivacyPlan(unit, trust, phases, units, delta, notes=said)
 
 
 _WHOLE = ("blocks", "column", "person")  # splits that can keep a recording's windows at one site
@@ -226,6 +225,7 @@ def unit_and_trust(study: Study, info: RecipeInfo) -> tuple[Unit, Trust]:
             f"{unit}/{trust}",
             "change privacy.unit or privacy.trust; see understudy recipes",
         )
+    refuse_split(study, unit, trust)
     if unit == "person" and not (study.schema.person and study.schema.rows_per_person):
         raise PrivacyError(
             "a schema that names the person column and the cap on rows per person",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from understudy.errors import StudyError
 from understudy.federation.recipe import Recipe, RecipeInfo, check_kind
-from understudy.recipes.central import CentralVAE
 from understudy.recipes.dp_fed_wae import DpFedWAE
 from understudy.recipes.dpd_fvae import DpdFVAE
 from understudy.recipes.fedmoments import FedMoments
@@ -17,13 +16,7 @@ from understudy.study import Study
 __all__ = ["RECIPES", "build", "infos"]
 
 _Recipe = (
-    type[FedVAE]
-    | type[DpdFVAE]
-    | type[SignDS]
-    | type[DpFedWAE]
-    | type[FedSTDG]
-    | type[FedMoments]
-    | type[CentralVAE]
+    type[FedVAE] | type[DpdFVAE] | type[SignDS] | type[DpFedWAE] | type[FedSTDG] | type[FedMoments]
 )
 
 RECIPES: dict[str, _Recipe] = {
@@ -33,7 +26,6 @@ RECIPES: dict[str, _Recipe] = {
     "dp_fed_wae": DpFedWAE,
     "fedstdg": FedSTDG,
     "fedmoments": FedMoments,
-    "central": CentralVAE,
 }
 
 

@@ -81,6 +81,7 @@ class Release:
     model: Generator | Classifier
     ledger: str
     source: str
+    ran: str
     rows: int = 1000
     path: Path | None = None
     versions: dict[str, str] = field(default_factory=_versions)
@@ -88,7 +89,7 @@ class Release:
     @cached_property
     def claims(self) -> tuple[Claim, ...]:
         """Computed from the plan's promise, never stored numbers."""
-        return claims(self.plan, self.source)
+        return claims(self.plan, self.source, self.ran)
 
     @property
     def generator(self) -> Generator:
@@ -149,6 +150,7 @@ class Release:
             "study": self.study,
             "schema": self.schema.hash,
             "source": self.source,
+            "ran": self.ran,
             "plan": self.plan.to_dict(),
             self.model.role: self.model.to_dict(),
             "versions": self.versions,
@@ -220,6 +222,7 @@ class Release:
             model=model,
             ledger=files["ledger.jsonl"].decode(),
             source=manifest["source"],
+            ran=manifest["ran"],
             path=path,
             versions=manifest["versions"],
         )

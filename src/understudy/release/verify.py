@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from understudy.errors import PrivacyError, ReleaseError
+from understudy.privacy.claim import RAN
 from understudy.privacy.clip import Receipt
 from understudy.privacy.ledger import read_entries, receipts_in
 from understudy.release.bundle import Release, read_files
@@ -95,7 +96,8 @@ def _check_charges(release: Release, receipts: list[Receipt]) -> None:
 
 
 def _check_source(release: Release, sources: set[str]) -> None:
-    if sources - {release.source} or release.source not in ("os", "simulation"):
+    known = release.source in ("os", "simulation") and release.ran in RAN and release.ran
+    if sources - {release.source} or not known:
         raise ReleaseError(
             f"receipts of noise source {release.source!r}", f"{sorted(sources)}", "do not trust it"
         )

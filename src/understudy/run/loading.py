@@ -61,7 +61,7 @@ def _split(study: Study, progress: Progress | None, *, rng: Streams) -> Shards:
     for name in given.keys() & plan.options.keys():
         raise StudyError("options of the split", f"simulation.{name}", "remove it")
     parts = split(study.schema, rows, plan.split, plan.sites or 1, **plan.options, **given)
-    return Shards.pack(rows, parts)
+    return Shards.pack(rows, parts[plan.kept])
 
 
 def _pack(sites: Sequence[Encoded]) -> Shards:
