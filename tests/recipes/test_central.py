@@ -14,7 +14,7 @@ from understudy.data.shards import Shards
 from understudy.errors import PrivacyError, StudyError
 from understudy.federation.slots import Private
 from understudy.recipes.central import CentralVAE
-from understudy.rng import NoiseSource, Streams
+from understudy.rng import Streams
 from understudy.study import Study
 
 SCHEMA = Schema(
@@ -72,8 +72,8 @@ def test_a_baseline_is_one_round_that_nothing_holds_back():
     state = built.init(rng=rng)
     data = built.rows(three_sites())
     memory = {n: v[None] for n, v in built.memory().items()}
-    private = Private(built.plan, 0, NoiseSource.seeded(rng))
-    update, _ = built.local(built.task(state, 0), memory, data, private, rng=rng)
+    private = Private(built.plan, 0, rng.sites("noise", 0, [0]))
+    update, _ = built.local(built.task(state, 0), memory, data, private, rng=rng.draws("local"))
     after = built.step(state, {"decoder": update["decoder"][0]}, rng=rng)
     assert built.plan.rounds == 1
     torch.testing.assert_close(after["decoder"], state["decoder"] + update["decoder"][0])

@@ -45,6 +45,7 @@ def add_noise(
             "a positive, finite noise multiplier", "another value", "set privacy.noise"
         )
     scale = (multiplier * bounded.sensitivity).reshape(-1, *[1] * (bounded.value.dim() - 1))
+    source.check(len(bounded.value))
     draw = torch.from_numpy(source.normal(tuple(bounded.value.shape[1:])))
     receipt = Receipt(
         round=round,

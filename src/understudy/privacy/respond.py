@@ -63,6 +63,7 @@ def respond(
         raise PrivacyError(
             "one bit per site", f"{bits.dtype} of shape {tuple(bits.shape)}", "fix the recipe"
         )
+    source.check(len(bits))
     lies = torch.from_numpy(rule.chances.draw(source) == 0)
     receipt = pure_receipt("respond", rule.epsilon, part=part, round=round, source=source)
     return (bits ^ lies).to(torch.uint8), receipt
