@@ -49,7 +49,7 @@ from understudy.privacy.claim import claims, headline
 from understudy.recipes import build
 from understudy.recipes.signds import SignDS
 from understudy.release.classifier import Classifier
-from understudy.rng import NoiseSource, Streams
+from understudy.rng import Streams
 
 COHORT, ROWS, ROUNDS = 250, 10, 500
 CHUNK = 2**22  # numbers of updates that are held at once
@@ -393,12 +393,12 @@ def updates(
     rng: Streams,
 ) -> Iterator[np.ndarray]:
     """The cohort's updates before privatisation, a chunk at a time."""
-    private = Private(recipe.plan, round, NoiseSource.seeded(rng.child("unused")))
     size = max(1, CHUNK // state["model"].numel())
     for start in range(0, len(cohort), size):
         part = sites.take(cohort[start : start + size])
-        child = rng.child("local", round, start)
-        update, _ = recipe.local(recipe.task(state, round), {}, part, private, rng=child)
+        own = rng.sites("local", round, cohort[start : start + size])
+        private = Private(recipe.plan, round, own.child("unused"))
+        update, _ = recipe.local(recipe.task(state, round), {}, part, private, rng=own)
         yield update["update"].numpy()
 
 

@@ -265,17 +265,17 @@ def test_a_plan_that_changed_under_an_interrupted_run_stops_it(
 def test_a_resumed_seeded_run_draws_other_noise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from understudy.rng import NoiseSource
+    from understudy.rng import Draws
 
     draws: list[bytes] = []
-    normal = NoiseSource.normal
+    normal = Draws.normal
 
-    def note(self: NoiseSource, shape: tuple[int, ...]) -> np.ndarray:
+    def note(self: Draws, shape: tuple[int, ...]) -> np.ndarray:
         drawn = normal(self, shape)
         draws.append(drawn.tobytes())
         return drawn
 
-    monkeypatch.setattr(NoiseSource, "normal", note)
+    monkeypatch.setattr(Draws, "normal", note)
     for attempt in range(3):
         try:
             run(

@@ -27,6 +27,8 @@ import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.random.bit_generator import ISeedSequence
 
+from understudy.errors import PrivacyError
+
 __all__ = ["Draws", "NoiseSource", "Streams"]
 
 Counts = Sequence[int] | np.ndarray
@@ -64,6 +66,13 @@ class Draws(ABC):
     @abstractmethod
     def generator(self, site: int) -> np.random.Generator:
         """A fast generator for what need not be secret, e.g. how ties are broken."""
+
+    def check(self, sites: int) -> None:
+        """Refuse another number of sites: two that shared a draw could be told apart by it."""
+        if len(self) != sites:
+            raise PrivacyError(
+                f"a random stream for each of {sites} site(s)", f"{len(self)}", "fix the recipe"
+            )
 
     def words(self, n: int) -> np.ndarray:
         """``[C, n]`` words."""
@@ -146,6 +155,8 @@ class _Seeded(Draws):
         return _Seeded([self._streams[member] for member in members])
 
     def split(self, parts: int) -> Draws:
+        if parts == 1:
+            return self
         return _Seeded.of(_key(s.key, "part", (i,)) for s in self._streams for i in range(parts))
 
     def generator(self, site: int) -> np.random.Generator:

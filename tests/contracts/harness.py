@@ -32,7 +32,7 @@ from understudy.privacy.select import Selection
 from understudy.recipes import RECIPES
 from understudy.recipes.selection import SelectionOptions
 from understudy.release.verify import verify
-from understudy.rng import NoiseSource, Streams
+from understudy.rng import Draws, NoiseSource, Streams
 from understudy.run import run
 from understudy.study import Study
 
@@ -219,7 +219,7 @@ def _frozen_choice(trace: Trace, original: Callable) -> Callable:
         place = sum(k == key for k, _, _ in trace.choices)
         trace.choices.append((key, value.clone(), rule))
         seed = Streams.from_seed(zlib.crc32(repr((key, place)).encode()))
-        rest["source"] = NoiseSource.seeded(seed)
+        rest["source"] = seed.sites("frozen", round, range(len(value)))
         message, receipt = original(torch.zeros_like(value), rule, part=part, round=round, **rest)
         trace.receipts.append(receipt)
         return message, receipt
@@ -227,31 +227,17 @@ def _frozen_choice(trace: Trace, original: Callable) -> Callable:
     return choose
 
 
-def _steady_coins() -> Callable[[int, float], np.ndarray]:
-    """Coins of which a record's own do not depend on how many records there are."""
-    calls = iter(range(10**6))
-
-    def coins(n: int, rate: float) -> np.ndarray:
-        return np.random.default_rng(next(calls)).random(n) < rate
-
-    return coins
-
-
-def _steady_normals() -> Callable[..., torch.Tensor]:
-    """The same for what losses draw."""
-    calls = iter(range(10**6))
-
-    def normals(self: Private, shape: tuple[int, ...]) -> torch.Tensor:
-        return torch.from_numpy(np.random.default_rng(next(calls)).standard_normal(shape)).float()
-
-    return normals
-
-
-def traced(recipe: Any, folder: Path, data: Shards, silent: tuple[int, ...] = ()) -> Trace:
-    """A whole run of the real engine, one site at a time, with frozen mechanisms."""
+def traced(
+    recipe: Any,
+    folder: Path,
+    data: Shards,
+    silent: tuple[int, ...] = (),
+    chunk: int | None = 1,
+) -> Trace:
+    """A whole run of the real engine, ``chunk`` sites at a time, with frozen mechanisms."""
     trace = Trace()
     folder.mkdir()
-    made, ledger = engine(recipe, folder, data=data, seed=7, chunk=1)
+    made, ledger = engine(recipe, folder, data=data, seed=7, chunk=chunk)
     made.runtime.sites.allowance[:, list(silent)] = 0
     answer = made.runtime.sites.answer
 
@@ -260,7 +246,7 @@ def traced(recipe: Any, folder: Path, data: Shards, silent: tuple[int, ...] = ()
         trace.sealed.append((sealed.kind, sealed.round, sealed.receipts, sorted(sealed.parts)))
         if sealed.kind == "entrusted" and recipe.plan.unit == "site":
             for part in recipe.plan.at(round).parts:
-                norm = float(sealed.parts[part.name].double().norm())
+                norm = float(sealed.parts[part.name].double().flatten(1).norm(dim=1).max())
                 assert norm <= part.bound, f"{part.name} left its site with norm {norm:g}"
         blob = [(k, v.numpy().tobytes()) for k, v in sorted(task.arrays.items())]
         trace.tasks.append(repr((blob, sorted(task.values.items()))).encode())
@@ -268,8 +254,6 @@ def traced(recipe: Any, folder: Path, data: Shards, silent: tuple[int, ...] = ()
 
     with ledger, pytest.MonkeyPatch.context() as patch:
         patch.setattr(made.runtime.sites, "answer", watched)
-        patch.setattr(made.source, "coins", _steady_coins())
-        patch.setattr(slots.Private, "normals", _steady_normals())
         for module in (slots, aggregate):
             patch.setattr(module, "add_noise", _frozen(trace, module.add_noise))
         for name in ("choose", "respond"):
@@ -380,19 +364,20 @@ def _draws(plan: PrivacyPlan, part: Part, source: NoiseSource) -> torch.Tensor:
         return total if part.combine == "sum" else total * plan.cohort
     if part.slot == "client":
         bounded = {p.name: Bounded(zeros[p.name], p.bound, plan.unit) for p in plan.parts}
-        return seal(plan, bounded, Private(plan, 0, source), source).parts[part.name][0]
+        draws = source.sites(0, [0])
+        return seal(plan, bounded, Private(plan, 0, draws), draws).parts[part.name][0]
     bounded = Bounded(zeros[part.name], part.bound, plan.unit)
-    return Private(plan, 0, source).step(part.name, bounded)[0]
+    return Private(plan, 0, source.sites(0, [0])).step(part.name, bounded)[0]
 
 
 def check_noise(plan: PrivacyPlan) -> None:
     """Fail where a part is noised with another deviation than promised, or not at all."""
-    source = NoiseSource.seeded(Streams.from_seed(11))
     if plan.update_epsilon:
-        return check_choices(plan, source)
+        return check_choices(plan)
     for part in plan.parts:
         found: list[torch.Tensor] = []
         while sum(f.numel() for f in found) < 800:
+            source = NoiseSource.seeded(Streams.from_seed(len(found)))
             found.append(_draws(plan, part, source).double().flatten())
         drawn = torch.cat(found)
         std = part.noise * part.bound
@@ -401,7 +386,7 @@ def check_noise(plan: PrivacyPlan) -> None:
         assert len(torch.unique(drawn)) > 0.99 * len(drawn), f"{part.name}: noise repeats"
 
 
-def check_choices(plan: PrivacyPlan, source: NoiseSource, sites: int = 6000) -> None:
+def check_choices(plan: PrivacyPlan, sites: int = 6000) -> None:
     """Fail where messages are not as likely as promised for a known update."""
     size = plan.parts[0].shape[0]
     update = {
@@ -410,7 +395,8 @@ def check_choices(plan: PrivacyPlan, source: NoiseSource, sites: int = 6000) -> 
         else torch.ones(sites, dtype=torch.bool)
         for p in plan.parts
     }
-    sealed = seal(plan, update, Private(plan, 0, source), source)
+    draws = NoiseSource.seeded(Streams.from_seed(11)).sites(0, range(sites))
+    sealed = seal(plan, update, Private(plan, 0, draws), draws)
     for part in plan.parts:
         message, rule = sealed.parts[part.name], part.rule
         if isinstance(rule, Response):
@@ -452,7 +438,7 @@ def check_order(recipe: Any, folder: Path) -> None:
     """Fail where noise is drawn for a round that is not on the ledger yet."""
     kind = recipe.schema.kind
     made, ledger = engine(recipe, folder, data=small_shards(kind) if kind == "series" else None)
-    original, task = made.source.normal, recipe.task
+    original, task = Draws.normal, recipe.task
     begun: list[int] = []
 
     def noted(state: Any, round: int) -> Any:
@@ -463,15 +449,15 @@ def check_order(recipe: Any, folder: Path) -> None:
         charged = {receipt.round for receipt in receipts_in(ledger.entries)}
         assert begun[-1] in charged, "noise was drawn before its charge"
 
-    def normal(shape: tuple[int, ...]) -> np.ndarray:
+    def normal(self: Draws, shape: tuple[int, ...]) -> np.ndarray:
         check()
-        return original(shape)
+        return original(self, shape)
 
     def checked(choose: Callable) -> Callable:
         return lambda *args, **terms: (check(), choose(*args, **terms))[1]
 
     with ledger, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(made.source, "normal", normal)
+        patch.setattr(Draws, "normal", normal)
         for name in ("choose", "respond"):
             patch.setattr(slots, name, checked(getattr(slots, name)))
         patch.setattr(type(recipe), "task", lambda self, state, round: noted(state, round))

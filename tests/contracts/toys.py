@@ -31,7 +31,7 @@ from understudy.privacy.ledger import Ledger
 from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.recipes import RECIPES
 from understudy.release.generator import Generator
-from understudy.rng import NoiseSource, Streams
+from understudy.rng import Draws, NoiseSource, Streams
 from understudy.runtime.memory import InProcess
 from understudy.study import Study
 
@@ -185,7 +185,7 @@ class ToyMean:
     def task(self, state: dict, round: int) -> Task:
         return Task({"mean": state["mean"]}, {"round": round})
 
-    def local(self, task: Task, memory: dict, data: Shards, private, *, rng: Streams):
+    def local(self, task: Task, memory: dict, data: Shards, private, *, rng: Draws):
         means = torch.stack([_mean(data.rows(c)[0], task.arrays["mean"]) for c in range(len(data))])
         update = means - task.arrays["mean"] + 0.01 * memory["rounds"]
         return {"mean": update}, {"rounds": memory["rounds"] + 1, "last": means}
@@ -229,7 +229,7 @@ class ToySum:
     def task(self, state: dict, round: int) -> Task:
         return Task()
 
-    def local(self, task: Task, memory: dict, data: Shards, private, *, rng: Streams):
+    def local(self, task: Task, memory: dict, data: Shards, private, *, rng: Draws):
         def one_hot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             return torch.nn.functional.one_hot(y, 2).float()
 
@@ -268,12 +268,13 @@ class ToyStep:
     def task(self, state: dict, round: int) -> Task:
         return Task({"mean": state["mean"]})
 
-    def local(self, task: Task, memory: dict, data: Shards, private, *, rng: Streams):
+    def local(self, task: Task, memory: dict, data: Shards, private, *, rng: Draws):
         start = task.arrays["mean"].double()
         place = start.expand(len(data), -1)
         for step in range(3):
+            drawn = rng.child("batch", step)
             sums = torch.stack(
-                [_batch(data, c, place[c], rng.numpy("batch", step, c)) for c in range(len(data))]
+                [_batch(data, c, place[c], drawn.take([c])) for c in range(len(data))]
             )
             noised = private.step("step", Bounded(sums, 1.0, "record"))
             place = place + 0.1 * noised
@@ -286,10 +287,10 @@ class ToyStep:
         return _generator(state["mean"])
 
 
-def _batch(data: Shards, site: int, place: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
+def _batch(data: Shards, site: int, place: torch.Tensor, rng: Draws) -> torch.Tensor:
     """The sum of clipped pulls of a Poisson batch of one site's rows."""
     x = data.rows(site)[0]
-    chosen = x[torch.from_numpy(rng.random(len(x)) < 0.5)].double()
+    chosen = x[torch.from_numpy(rng.coins(len(x), 0.5)[0])].double()
     return clip(chosen - place, 1.0).value.sum(0)
 
 

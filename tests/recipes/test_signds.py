@@ -28,7 +28,7 @@ from understudy.recipes import build, signds
 from understudy.recipes.dp_fed_wae import DpFedWAE
 from understudy.recipes.signds import SignDS
 from understudy.release.classifier import Classifier
-from understudy.rng import NoiseSource, Streams
+from understudy.rng import Streams
 from understudy.run import run
 from understudy.study import Study
 from understudy.training.loop import train
@@ -186,9 +186,10 @@ def test_sites_and_votes_leave_lenet_s_kernels_as_they_are(
     images = np.random.default_rng(0).integers(0, 256, (6, 28, 28), np.uint8)
     data = encode(IMAGE, Records(images=images, labels=np.array(list("012345"))))
     state = recipe.init(rng=rng)
-    private = Private(recipe.plan, 0, NoiseSource.seeded(rng))
+    own = rng.sites("local", 0, range(2))
+    private = Private(recipe.plan, 0, own)
     shards = Shards.pack(data, [np.arange(3), np.arange(3, 6)])
-    update, _ = recipe.local(recipe.task(state, 0), {}, shards, private, rng=rng)
+    update, _ = recipe.local(recipe.task(state, 0), {}, shards, private, rng=own)
     assert update["update"].shape == (2, *recipe.plan.parts[0].shape)
     start = layers.unflatten(recipe.spec.net, state["model"])
     for name, value in trained[0][0].items():
@@ -391,9 +392,10 @@ def test_a_site_makes_one_plain_step_unless_told_otherwise() -> None:
     for rate in (0.5, 1.0):
         recipe = build(study(training={"rate": rate}))
         rng = Streams.from_seed(0)
-        private = Private(recipe.plan, 0, NoiseSource.seeded(rng.child("unused")))
+        own = rng.sites("local", 0, range(4))
+        private = Private(recipe.plan, 0, own.child("unused"))
         task = recipe.task(recipe.init(rng=rng), 0)
-        update, _ = recipe.local(task, {}, shards, private, rng=rng)
+        update, _ = recipe.local(task, {}, shards, private, rng=own)
         found.append(update["update"])
     assert found[0].abs().max() > 0 and torch.allclose(found[1], 2 * found[0], atol=1e-6)
 
@@ -425,12 +427,12 @@ def test_no_model_makes_a_site_fail_for_having_images(model: str, view: str, sen
     arrays = recipe.task(recipe.init(rng=Streams.from_seed(0)), 0).arrays
     for rows in (0, 1, 3, 6):
         rng = Streams.from_seed(0)
-        source = NoiseSource.seeded(rng)
+        source = rng.draws("noise")
         private = Private(recipe.plan, 0, source)
         shards = Shards.pack(data, [np.arange(rows)])
         for hostile in ([*arrays], *([name] for name in arrays)):
             task = Task(arrays | {name: MODELS[sent](arrays[name]) for name in hostile})
-            update, _ = recipe.local(task, {}, shards, private, rng=rng)
+            update, _ = recipe.local(task, {}, shards, private, rng=rng.draws("local"))
             message = seal(recipe.plan, update, private, source).parts["update"]
             assert message.shape == (1, 2) and message.dtype == torch.int32
 
@@ -459,11 +461,12 @@ def test_odd_arrays_are_refused_by_every_site_alike(own: Any, odd: str, name: st
     images = np.zeros((6, 28, 28), np.uint8)
     data = encode(IMAGE, Records(images=images, labels=np.array(list("012345"))))
     arrays = recipe.task(recipe.init(rng=rng), 0).arrays
-    private, said = Private(recipe.plan, 0, NoiseSource.seeded(rng)), set()
+    own, said = rng.draws("local"), set()
+    private = Private(recipe.plan, 0, own)
     for rows in (0, 1, 6):
         with pytest.raises(WireError, match=f"a task's {name}: 32-bit") as caught:
             shards = Shards.pack(data, [np.arange(rows)])
-            recipe.local(Task(ODD[odd](arrays, name)), {}, shards, private, rng=rng)
+            recipe.local(Task(ODD[odd](arrays, name)), {}, shards, private, rng=own)
         said.add(str(caught.value))
     assert len(said) == 1
 

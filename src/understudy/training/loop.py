@@ -133,8 +133,8 @@ def train(
     moving = tuple(name for name in params if name.startswith(only))
     kept = dict(state or {})
     out = {n: torch.empty(t.shape) for n, t in {**params, **kept}.items() if n in (*moving, *kept)}
-    if len(rng) and len(rng) != len(batches.steps):
-        rng = rng.split(len(batches.steps) // len(rng))
+    rng = rng.split(max(1, len(batches.steps) // max(1, len(rng))))
+    rng.check(len(batches.steps))
     run = _Run(params, kept, out, moving, loss, x, y, batches, optimiser, max_norm, rng)
     members = torch.argsort(batches.steps, descending=True, stable=True)
     kernels = {name: p for name, p in params.items() if p.ndim > 4}  # fixed ones need room, too
