@@ -34,6 +34,7 @@ def choose(update: Tensor, rule: Selection, source: Draws) -> Tensor:
         raise PrivacyError(
             "updates of finite numbers", "NaN or infinity", "lower the learning rate"
         )
+    source.check(len(update))
     signs = torch.from_numpy(np.where(source.words(1)[:, 0] >> np.uint64(63), 1, -1))
     pool = _subsets(len(update), rule, source)
     values = update.detach() if pool is None else update.detach().gather(1, pool)
@@ -97,7 +98,7 @@ def _distinct(h: int, n: int, source: Draws) -> Tensor:
     Repeats are drawn again; that treats all numbers alike, so the result is uniform.
     """
     if 4 * h > n:
-        return _orders(n, source)[:, :h]
+        return _orders(n, source)[:, :h].contiguous()
     drawn = _below(source.words(h), n)
     while len(again := _repeats(drawn)):
         words = source.words_each(np.bincount(again[:, 0], minlength=len(source)))

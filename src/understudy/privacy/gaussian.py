@@ -204,6 +204,7 @@ class Gaussian(_Clipped):
         """The noised value and its receipt: no noise without one."""
         if not isinstance(bounded, Bounded):
             raise PrivacyError("a Bounded value", type(bounded).__name__, "clip it first")
+        use.draws.check(len(bounded.value))
         level = torch.tensor(self.noise, dtype=torch.float64)
         level = level if use.noise is None else use.noise.double().clamp(min=self.noise)
         if not bool((level > 0).all() and torch.isfinite(level).all()):

@@ -92,6 +92,7 @@ def respond(bits: Tensor, rule: Response, draws: Draws) -> Tensor:
         raise PrivacyError(
             "one bit per site", f"{bits.dtype} of shape {tuple(bits.shape)}", "fix the recipe"
         )
+    draws.check(len(bits))
     lies = torch.from_numpy(rule.chances.draw(draws) == 0)
     return (bits ^ lies).to(torch.uint8)
 
