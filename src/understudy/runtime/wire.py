@@ -101,11 +101,11 @@ def decode_task(data: bytes, agreement: Agreement, site: str) -> tuple[Task, Env
     """Inverse of `encode_task`; refuses what was not agreed on, and what is for another site."""
     header, body = _unpack(data, "task")
     _check(header, {**asdict(agreement), "site": site})
-    values, numbers = header.get("values"), [header.get(name) for name in ("round", "attempt")]
-    whole = all(type(number) is int and number >= 0 for number in numbers)
-    if not (_plain(values) and whole and isinstance(header.get("run"), str)):
+    values, run, round, attempt = (header.get(n) for n in ("values", "run", "round", "attempt"))
+    whole = all(type(number) is int and number >= 0 for number in (round, attempt))
+    if not (_plain(values) and whole and isinstance(run, str)):
         raise _malformed("a task with a run, a round and plain values")
-    return Task(_arrays(body), values), Envelope(agreement, header["run"], site, *numbers)
+    return Task(_arrays(body), values), Envelope(agreement, run, site, round, attempt)
 
 
 def _plain(values: object) -> TypeGuard[dict[str, Any]]:
