@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from understudy.errors import StudyError
-from understudy.federation.recipe import Recipe, RecipeInfo, check_kind
+from understudy.federation.info import RecipeInfo
+from understudy.federation.planning import check_kind
+from understudy.federation.recipe import Recipe
 from understudy.recipes.dp_fed_wae import DpFedWAE
 from understudy.recipes.dpd_fvae import DpdFVAE
 from understudy.recipes.fedmoments import FedMoments

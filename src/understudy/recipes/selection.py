@@ -16,13 +16,12 @@ from torch import Tensor
 
 from understudy.data.shards import Shards
 from understudy.errors import StudyError
-from understudy.federation.recipe import RecipeInfo, make_plan, make_pure_plan
-from understudy.privacy.plan import NO_BOUND, Part, PrivacyPlan
+from understudy.federation.info import RecipeInfo
+from understudy.federation.planning import pure_plan
+from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.privacy.select import Selection, optimal_output
-from understudy.rng import Draws
+from understudy.recipes.fedavg import Local
 from understudy.study import Study, Training, setting
-from understudy.training import batches
-from understudy.training.optim import Adam, Optimiser, Sgd
 from understudy.training.server import ServerOptimiser
 
 __all__ = [
@@ -30,9 +29,7 @@ __all__ = [
     "both_signs",
     "compact",
     "folded",
-    "local_batches",
-    "one_step",
-    "optimiser",
+    "local",
     "outside",
     "room",
     "selection",
@@ -41,6 +38,7 @@ __all__ = [
 ]
 
 _LEAST_TOP = 8  # coordinates: a smaller set tells little of a small model
+_PLAIN_EPOCHS = 10  # without privacy
 _HARDLY = 1e-30  # above no change, and below any
 
 
@@ -96,29 +94,20 @@ def selection_plan(
     notes: tuple[str, ...] = (),
 ) -> PrivacyPlan:
     """Plan of a recipe whose sites send choices from one update; without privacy, the update."""
-    if study.privacy.trust == "none":
-        return _plain_plan(study, info, size, notes)
 
     def parts(epsilon: float) -> tuple[Part, ...]:
-        return (Part("update", (size,), "client", rule=selection(size, own, epsilon)),)
+        return (Part("update", (size,), "mean", "client", selection(size, own, epsilon)),)
 
-    return make_pure_plan(study, info, parts, notes=notes)
-
-
-def _plain_plan(
-    study: Study, info: RecipeInfo, size: int, notes: tuple[str, ...] = ()
-) -> PrivacyPlan:
-    """The same without privacy: federated averaging."""
-    shapes = {"update": (size,)}
-    return make_plan(study, info, shapes, bound=NO_BOUND, slot="client", notes=notes)
+    return pure_plan(study, info, parts, notes=notes)
 
 
 def server(own: SelectionOptions, plan: PrivacyPlan) -> ServerOptimiser:
     """θ ← θ + γ·mean vote; without privacy, the mean update as it is."""
-    if plan.trust == "none":
-        return ServerOptimiser("model", plan.rounds, "sgd", 1.0, 0.0, 0.0, "none")
+    rounds = plan.own.rounds
+    if not plan.private:
+        return ServerOptimiser("model", rounds, "sgd", 1.0, 0.0, 0.0, "none")
     terms = (own.global_rate, 0.0, own.average, own.decay)
-    return ServerOptimiser("model", plan.rounds, "sgd", *terms)
+    return ServerOptimiser("model", rounds, "sgd", *terms)
 
 
 def both_signs(update: Tensor, places: int, top: float) -> Tensor:
@@ -159,25 +148,13 @@ def compact(data: Shards) -> Shards:
     return Shards(data.x[rows], data.y[rows], data.counts.cumsum(0) - data.counts, data.counts)
 
 
-def one_step(training: Training, plan: PrivacyPlan) -> Training:
-    """One SGD step unless the study says otherwise: of an update only its order is sent.
+def local(training: Training, plan: PrivacyPlan) -> Local:
+    """One pass of plain SGD unless the study says otherwise: of an update only its order is sent.
 
     Adam makes coordinates about equally large, so their order says little. Without privacy the
     update itself is sent, and more epochs serve it.
     """
-    if plan.trust == "none":
-        return training
+    if not plan.private:
+        return Local(replace(training, epochs=training.epochs or _PLAIN_EPOCHS))
     epochs, how = training.epochs or 1, training.optimiser or "sgd"
-    return replace(training, epochs=epochs, optimiser=how)
-
-
-def local_batches(data: Shards, training: Training, *, rng: Draws) -> batches.Batches:
-    """E passes over a site's rows."""
-    rows, epochs, size = batches.Holdings.of(data), training.epochs or 10, training.batch or 32
-    return batches.epochs(rows, epochs, size, rng=rng.child("batches"))
-
-
-def optimiser(training: Training) -> Optimiser:
-    """Adam at 1e-3 unless the study says otherwise."""
-    rate = training.rate or 1e-3
-    return Sgd(rate) if training.optimiser == "sgd" else Adam(rate)
+    return Local(replace(training, epochs=epochs, optimiser=how))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from understudy.errors import StudyError
-from understudy.federation.recipe import RecipeInfo
+from understudy.federation.info import RecipeInfo
 from understudy.recipes.vae import VAEOptions
 from understudy.study import setting
 
