@@ -372,7 +372,12 @@ def site_of(plan: PrivacyPlan, sites: int = 1, seed: int = 0) -> Site:
     streams = Streams.from_seed(seed)
     source, ids = NoiseSource.seeded(streams), range(sites)
     names = tuple(f"site-{i + 1}" for i in ids)
-    held = Shards(torch.zeros(sites, 1), torch.zeros(sites).long(), torch.arange(sites), torch.ones(sites).long())
+    held = Shards(
+        torch.zeros(sites, 1),
+        torch.zeros(sites).long(),
+        torch.arange(sites),
+        torch.ones(sites).long(),
+    )
     return Site(names, held, {}, plan, 0, streams.sites("local", 0, ids), source.sites(0, ids))
 
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from understudy.federation.slots import Private, seal
 
 from contracts.toys import ToyMean, ToyStep, ToySum, shards, study
 from understudy.errors import PrivacyError
 from understudy.federation import slots
-from understudy.federation.slots import Private, seal
 from understudy.privacy.clip import Bounded, clip
 from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.privacy.select import Selection

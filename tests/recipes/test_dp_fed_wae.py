@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from understudy.federation.slots import Private
 
 from understudy import Records
 from understudy.data.encode import encode
@@ -18,9 +19,8 @@ from understudy.data.shards import Shards
 from understudy.data.table import from_frame
 from understudy.errors import ReleaseError, StudyError, WireError
 from understudy.federation.recipe import Task
-from understudy.federation.slots import Private
 from understudy.nets import layers
-from understudy.nets.stacked import ClassifierNet
+from understudy.nets.classifier import ClassifierNet
 from understudy.privacy.select import Selection, choose, spread
 from understudy.recipes import build, selection, vae
 from understudy.recipes.dp_fed_wae.paper import PaperDpFedWAE

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from torch import Tensor
+from understudy.federation.slots import Private
 
 from understudy.data.encode import Encoded
 from understudy.data.records import Records
@@ -17,7 +18,6 @@ from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
 from understudy.data.table import from_frame, write
 from understudy.errors import BudgetError, DataError, PrivacyError, StudyError
-from understudy.federation.slots import Private
 from understudy.nets.autoencoder import DECODER, ENCODER, decode, encode, vae_loss
 from understudy.privacy.claim import claims
 from understudy.privacy.clip import Bounded

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from understudy.federation.slots import Private
 
 from understudy.data.encode import Encoded
 from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
 from understudy.errors import StudyError
-from understudy.federation.slots import Private
 from understudy.nets import layers
 from understudy.recipes.fedvae import FedVAE
 from understudy.rng import Streams
