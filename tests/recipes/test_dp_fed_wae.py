@@ -20,7 +20,7 @@ from understudy.errors import ReleaseError, StudyError, WireError
 from understudy.federation.recipe import Task
 from understudy.federation.slots import Private
 from understudy.nets import layers
-from understudy.nets.stacked import ClassifierNet
+from understudy.nets.classifier import ClassifierNet
 from understudy.privacy.select import Selection, choose, spread
 from understudy.recipes import build, selection, vae
 from understudy.recipes.dp_fed_wae.paper import PaperDpFedWAE

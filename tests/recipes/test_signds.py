@@ -18,7 +18,7 @@ from understudy.errors import PrivacyError, StudyError, WireError
 from understudy.federation.recipe import Task
 from understudy.federation.site import Sites
 from understudy.federation.slots import Private, seal
-from understudy.nets import layers, stacked
+from understudy.nets import classifier, layers
 from understudy.privacy.claim import claims, headline
 from understudy.privacy.clip import Sealed
 from understudy.privacy.select import Selection
@@ -95,7 +95,7 @@ def test_a_fresh_net_is_sent_and_nothing_else() -> None:
     recipe, rng = build(study(IMAGE)), Streams.from_seed(0)
     state = recipe.init(rng=rng)
     assert set(recipe.task(state, 0).arrays) == {"model"}
-    fresh = layers.stack(stacked.init(recipe.spec, rng=rng.torch("net")), 1)
+    fresh = layers.stack(classifier.init(recipe.spec, rng=rng.torch("net")), 1)
     assert torch.equal(state["model"], layers.flatten(recipe.spec.net, fresh))
 
 

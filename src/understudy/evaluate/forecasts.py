@@ -31,7 +31,7 @@ from understudy.evaluate.rows import Rows
 from understudy.evaluate.score import Compared, Score, interval, weights
 from understudy.evaluate.students import Tick, silent
 from understudy.evaluate.utility import Progress, StudentScores, ticker
-from understudy.nets.classifier import Dense, Student, init, logits, one_thread
+from understudy.nets.student import Dense, Student, init, logits, one_thread
 from understudy.rng import Streams
 
 __all__ = [

@@ -26,7 +26,7 @@ from understudy.evaluate.rows import Rows
 from understudy.evaluate.score import Compared, Score, distance, weights
 from understudy.evaluate.students import Tick
 from understudy.evaluate.utility import Progress, share
-from understudy.nets.classifier import Student, cnn_student, features, fit, one_thread
+from understudy.nets.student import Student, cnn_student, features, fit, one_thread
 from understudy.rng import Streams
 
 __all__ = ["CNN_DISTANCE", "FID", "Frechet", "frechet_distance", "measure_frechet"]

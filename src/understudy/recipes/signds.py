@@ -29,8 +29,8 @@ from understudy.data.shards import Shards
 from understudy.errors import StudyError
 from understudy.federation.recipe import RecipeInfo, State, Task
 from understudy.federation.slots import Private
-from understudy.nets import layers, stacked
-from understudy.nets.stacked import ClassifierNet
+from understudy.nets import classifier, layers
+from understudy.nets.classifier import ClassifierNet
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import selection
 from understudy.recipes.selection import SelectionOptions
@@ -127,7 +127,7 @@ class SignDS:
 
     def init(self, *, rng: Streams) -> State:
         """A fresh net."""
-        params = layers.stack(stacked.init(self.spec, rng=rng.torch("net")), 1)
+        params = layers.stack(classifier.init(self.spec, rng=rng.torch("net")), 1)
         return self.server.start(layers.flatten(self.spec.net, params))
 
     def memory(self) -> State:
@@ -158,7 +158,7 @@ class SignDS:
         return Classifier.of(self.spec, self.server.released(state)[0])
 
     def _loss(self, params: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        return stacked.cross_entropy_loss(self.spec, params, batch.x, batch.y, batch.weight)
+        return classifier.cross_entropy_loss(self.spec, params, batch.x, batch.y, batch.weight)
 
 
 def _check(study: Study, own: SignDSOptions) -> None:

@@ -1,7 +1,7 @@
 """A classifier: named arrays plus a plain description, and nothing executable.
 
 What a recipe's ``finish`` returns when it learns to tell classes apart (SignDS-FL, thesis
-ch. 3) instead of making rows. The kinds are those of `nets.stacked`, a literal list, so
+ch. 3) instead of making rows. The kinds are those of `nets.classifier`, a literal list, so
 loading a release can only choose among them. The arrays are one client's parameters by the
 names of `nets.layers`; shapes that the description does not lead to are refused.
 """
@@ -20,7 +20,7 @@ from torch import Tensor
 from understudy.data.schema import Schema
 from understudy.errors import ReleaseError
 from understudy.nets import layers
-from understudy.nets.stacked import ClassifierNet, logits
+from understudy.nets.classifier import ClassifierNet, logits
 
 __all__ = ["KINDS", "Classifier"]
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from understudy.data.onehot import OneHot
 from understudy.data.schema import Schema
 from understudy.errors import StudyError
 from understudy.federation.recipe import RecipeInfo
 from understudy.nets.autoencoder import Autoencoder
-from understudy.recipes.wae import WAEOptions
+from understudy.recipes.wae import SharedWAE, WAEOptions
 from understudy.study import setting
 
-__all__ = ["INFO", "DpFedWAEOptions", "image_net", "table_net"]
+__all__ = ["INFO", "DpFedWAEOptions", "DpFedWAERecipe", "image_net", "table_net"]
 
 _MOST_TOP = 0.4  # a part's changes must have room beside as many places of silence
 
@@ -75,14 +75,21 @@ INFO = RecipeInfo(
 )
 
 
+@dataclass(frozen=True)
+class DpFedWAERecipe(SharedWAE):
+    """What both forms have in common: a Wasserstein autoencoder under these options."""
+
+    options: DpFedWAEOptions
+
+    info: ClassVar[RecipeInfo] = INFO
+
+
 def table_net(layout: OneHot, own: DpFedWAEOptions, hidden: tuple[int, ...]) -> Autoencoder:
     """Table 4.3's net for a table: relu, one latent layer, mirrored; yes-or-no features."""
-    widths = hidden if own.widths is None else own.widths
     return Autoencoder(
         features=layout.width,
         latent=own.latent,
-        labels=0,
-        widths=widths,
+        widths=hidden if own.widths is None else own.widths,
         net=own.net,
         variational=False,
         loss="bce",

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,16 +25,16 @@ from torch import Tensor
 from understudy.data.onehot import OneHot
 from understudy.data.schema import Schema
 from understudy.data.shards import Shards
-from understudy.federation.recipe import Recipe, RecipeInfo, State, Task
+from understudy.federation.recipe import Recipe, State, Task
 from understudy.federation.slots import Private
-from understudy.nets import layers, stacked
+from understudy.nets import classifier, layers
 from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder, sample
-from understudy.nets.stacked import ClassifierNet
+from understudy.nets.classifier import ClassifierNet
 from understudy.recipes import public, selection, vae
-from understudy.recipes.dp_fed_wae.options import INFO, DpFedWAEOptions, table_net
+from understudy.recipes.dp_fed_wae.options import INFO, DpFedWAEOptions, DpFedWAERecipe, table_net
 from understudy.recipes.fedavg import Local
 from understudy.recipes.public import Examples
-from understudy.recipes.wae import UNIFORM_ROWS, SharedWAE
+from understudy.recipes.wae import UNIFORM_ROWS
 from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Study, Training
@@ -49,12 +49,8 @@ _GOLDEN = (5**0.5 - 1) / 2  # multiples of it, modulo 1, are spread evenly
 
 
 @dataclass(frozen=True)
-class PartsDpFedWAE(SharedWAE):
+class PartsDpFedWAE(DpFedWAERecipe):
     """See the module's paragraph. The model is the autoencoder, then the head."""
-
-    options: DpFedWAEOptions
-
-    info: ClassVar[RecipeInfo] = INFO
 
     @cached_property
     def layout(self) -> OneHot:
@@ -177,7 +173,7 @@ def head(label: ClassifierNet, model: Tensor, rows: Shards, *, rng: Streams) -> 
     def loss(change: Mapping[str, Tensor], batch: Batch) -> Tensor:
         params = {name: fixed[name] + change[name] for name in fixed}
         terms = (batch.x, batch.y, (batch.weight > 0).to(batch.x.dtype))
-        return stacked.sampled_loss(label, params, *terms, noise=batch.noise)
+        return classifier.sampled_loss(label, params, *terms, noise=batch.noise)
 
     whole = max(1, int(rows.counts.max()))
     how = Local(Training(epochs=1, batch=whole, optimiser="sgd", rate=1.0))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from understudy.errors import StudyError
 from understudy.federation.recipe import RecipeInfo
+from understudy.recipes.shared_vae import SharedVAE
 from understudy.recipes.vae import VAEOptions
 from understudy.study import setting
 
-__all__ = ["INFO", "DpdFVAEOptions"]
+__all__ = ["INFO", "DpdFVAEOptions", "DpdFVAERecipe"]
 
 
 @dataclass(frozen=True)
@@ -53,3 +54,12 @@ INFO = RecipeInfo(
     corrections="The published L-DPD-fVAE protects no record: its encoder sees all rows without "
     'noise. encoder = "private" or "frozen" does; "paper" carries no record-level ε.',
 )
+
+
+@dataclass(frozen=True)
+class DpdFVAERecipe(SharedVAE):
+    """What the three algorithms have in common: a conditional VAE under these options."""
+
+    options: DpdFVAEOptions
+
+    info: ClassVar[RecipeInfo] = INFO

@@ -11,21 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from understudy.data.shards import Shards
 from understudy.errors import PrivacyError
-from understudy.federation.recipe import Recipe, RecipeInfo, State, Task, make_plan
+from understudy.federation.recipe import Recipe, State, Task, make_plan
 from understudy.federation.slots import Private
 from understudy.nets.autoencoder import DECODER, ENCODER, record_losses
 from understudy.privacy.clip import clip
 from understudy.recipes import vae
-from understudy.recipes.dpd_fvae.options import INFO, DpdFVAEOptions
+from understudy.recipes.dpd_fvae.options import INFO, DpdFVAEOptions, DpdFVAERecipe
 from understudy.recipes.dpd_fvae.records import check
-from understudy.recipes.shared_vae import SharedVAE
 from understudy.rng import Streams
 from understudy.study import Study, Training
 from understudy.training import batches
@@ -41,12 +39,8 @@ UNPROVEN = (
 
 
 @dataclass(frozen=True)
-class PaperDpdFVAE(SharedVAE):
+class PaperDpdFVAE(DpdFVAERecipe):
     """See the module's paragraph."""
-
-    options: DpdFVAEOptions
-
-    info: ClassVar[RecipeInfo] = INFO
 
     def memory(self) -> State:
         """The encoder, from a public start."""

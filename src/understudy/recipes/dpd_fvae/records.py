@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -26,7 +25,7 @@ from understudy.data.schema import Schema
 from understudy.data.shards import Shards
 from understudy.errors import StudyError
 from understudy.federation.phases import then
-from understudy.federation.recipe import Recipe, RecipeInfo, State, Task, Update, make_plan
+from understudy.federation.recipe import Recipe, State, Task, Update, make_plan
 from understudy.federation.slots import Private
 from understudy.nets import layers
 from understudy.nets.autoencoder import (
@@ -42,9 +41,8 @@ from understudy.nets.autoencoder import (
 from understudy.nets.layers import Params
 from understudy.privacy.clip import Bounded
 from understudy.recipes import public, vae, warm
-from understudy.recipes.dpd_fvae.options import INFO, DpdFVAEOptions
+from understudy.recipes.dpd_fvae.options import INFO, DpdFVAEOptions, DpdFVAERecipe
 from understudy.recipes.public import Examples
-from understudy.recipes.shared_vae import SharedVAE
 from understudy.rng import Streams
 from understudy.study import Study
 from understudy.training import optim
@@ -68,12 +66,8 @@ _SINGLE = (
 
 
 @dataclass(frozen=True)
-class RecordDpdFVAE(SharedVAE):
+class RecordDpdFVAE(DpdFVAERecipe):
     """See the module's paragraph."""
-
-    options: DpdFVAEOptions
-
-    info: ClassVar[RecipeInfo] = INFO
 
     @cached_property
     def spec(self) -> Autoencoder:

@@ -8,21 +8,20 @@ synchronised: the paper's vanilla fVAE.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from understudy.data.shards import Shards
 from understudy.federation.phases import then
-from understudy.federation.recipe import Recipe, RecipeInfo, State, Task, make_plan
+from understudy.federation.recipe import Recipe, State, Task, make_plan
 from understudy.federation.slots import Private
 from understudy.nets.autoencoder import DECODER, ENCODER
 from understudy.nets.layers import Params
 from understudy.recipes import public, vae, warm
-from understudy.recipes.dpd_fvae.options import INFO, DpdFVAEOptions
+from understudy.recipes.dpd_fvae.options import INFO, DpdFVAEOptions, DpdFVAERecipe
 from understudy.recipes.fedavg import Local
-from understudy.recipes.shared_vae import SharedVAE, own_encoder
+from understudy.recipes.shared_vae import own_encoder
 from understudy.rng import Streams
 from understudy.study import Study
 from understudy.training import optim
@@ -33,12 +32,8 @@ _STEPS = 6
 
 
 @dataclass(frozen=True)
-class ClientDpdFVAE(SharedVAE):
+class ClientDpdFVAE(DpdFVAERecipe):
     """C-DPD-fVAE, Algorithm 1."""
-
-    options: DpdFVAEOptions
-
-    info: ClassVar[RecipeInfo] = INFO
 
     @property
     def shared(self) -> str:
