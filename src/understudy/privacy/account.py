@@ -73,10 +73,13 @@ class Cost:
 
 
 def round_up(price: float, digits: int = 3) -> str:
-    """ε or δ to so many significant digits, never below the truth."""
+    """ε or δ to so many significant digits, never below the truth.
+
+    A number that is written with fewer digits stays as it is: 0.1 is "0.1".
+    """
     if not 0 < price < math.inf:
         return f"{price:g}"
-    above = Context(prec=digits, rounding=ROUND_CEILING).create_decimal_from_float(price)
+    above = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(price)))
     return f"{float(above):.{digits}g}"
 
 
