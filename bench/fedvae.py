@@ -194,7 +194,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--full", action="store_true", help="every split and noise level")
     parser.add_argument("--splits", nargs="+", default=["uniform", "kmeans", "geometric"])
-    parser.add_argument("--quick", action="store_true", help="5 rounds of one private cell and seed: does it run at all")
+    parser.add_argument("--quick", action="store_true", help="one short run: does it work")
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
