@@ -62,10 +62,10 @@ PLAIN, REAL, FIRST = "no privacy", "real series", "before the first round"
 UNEQUAL = {PLAIN: 60, REAL: 0, FIRST: 0}  # rounds where they are not `ROUNDS`
 ADA, RULE = "AdaSubMDS", "AdaSubMDS, rule of the paper"
 METHODS: dict[str, dict[str, Any]] = {
-    "SignDS-S": {"outputs": 1, "subset": 1.0, "adaptive": "none"},
-    "SignDS-M": {"outputs": 0, "subset": 1.0, "adaptive": "none"},
-    "SubMDS": {"outputs": 0, "subset": 0.1, "adaptive": "none"},
-    ADA: {},
+    "SignDS-S": {"outputs": 1, "subset": 1.0},
+    "SignDS-M": {"outputs": 0, "subset": 1.0},
+    "SubMDS": {},
+    ADA: {"adaptive": "pooled"},
     RULE: {"adaptive": "paper"},
     PLAIN: {},
 }

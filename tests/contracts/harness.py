@@ -50,6 +50,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "fedstdg": {
         "hidden": 3,
         "latent": 2,
+        "adaptive": "pooled",
         "patience": 1,
         "subset": 0.5,
         "top": 0.2,
@@ -95,13 +96,9 @@ def small_recipe(name: str, unit: str, trust: str, **tables: Any) -> Any:
 
 
 LOOKS = {
-    "waves": {"model": "logistic", "view": "waves"},
-    "waves before a hidden layer": {"model": "nn", "hidden": 4, "view": "waves"},
     "strokes": {"model": "logistic"},
     "strokes before a hidden layer": {"model": "nn", "hidden": 4},
-    "strokes in directions": {"model": "nn", "hidden": 4, "directions": 0.4},
-    "contrast before convolutions": {"model": "lenet", "directions": 0.0},
-    "found kernels in directions": {"model": "lenet", "directions": 0.4},
+    "standardised before convolutions": {"model": "lenet"},
 }
 
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import json
-import math
 
 import pytest
 import torch
 from torch import nn
 
-from understudy.data.schema import MAX_WIDTH
 from understudy.errors import ReleaseError, StudyError
 from understudy.nets import layers, stacked
-from understudy.nets.fixed import Cosines
 from understudy.nets.stacked import ClassifierNet
 
 SPECS = {
     "linear": ClassifierNet(6, 3),
     "mlp": ClassifierNet(6, 3, "mlp", widths=(5,)),
     "lenet": ClassifierNet(16 * 17 * 2, 3, "lenet", shape=(16, 17, 2)),
-    "waves": ClassifierNet(30, 3, "mlp", (5,), (6, 5), contrast=True, cosines=(3, 2)),
-    "strokes": ClassifierNet(60, 3, "mlp", (5,), (6, 5, 2), contrast=True, strokes=True),
+    "standardised": ClassifierNet(272, 3, "lenet", shape=(16, 17), standardised=True),
+    "strokes": ClassifierNet(60, 3, "mlp", (5,), (6, 5, 2), strokes=True),
 }
 
 
@@ -61,35 +58,12 @@ def test_the_loss_is_the_mean_cross_entropy_of_each_client(spec):
         torch.testing.assert_close(found[c], nn.functional.cross_entropy(scores, y[c, :n]))
 
 
-@pytest.mark.parametrize("contrast", [True, False])
-def test_dense_nets_on_waves_see_contrast_and_low_frequencies_only(contrast):
-    spec = ClassifierNet(30, 3, "linear", shape=(6, 5), contrast=contrast, cosines=(3, 2))
-    assert layers.size(spec.net) == 3 * 2 * 3 + 3
-    params = params_of(spec, 1)
-    x = torch.rand(1, 4, 30, generator=generator(1))
-    same = stacked.logits(spec, params, 0.2 + x)
-    assert torch.allclose(same, stacked.logits(spec, params, x), atol=1e-5) == contrast
-    fast = Cosines((6, 5), (6, 5), analyse=True)({}, torch.randn(1, 4, 30))
-    fast.view(4, 6, 5)[:, :3, :2] = 0  # what is left has no low frequency, and a mean of zero
-    ripple = Cosines((6, 5), (6, 5))({}, fast)
-    if not contrast:
-        seen = stacked.logits(spec, params, x + ripple)
-        assert torch.allclose(seen, stacked.logits(spec, params, x), atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    "own",
-    [
-        {"shape": (6, 5), "cosines": (7, 2)},
-        {"shape": (6, 5), "cosines": (0, 2)},
-        {"shape": (6, 5), "cosines": (3,)},
-        {"shape": (6, 6), "cosines": (3, 3)},
-        {"cosines": (3, 3)},
-    ],
-)
-def test_frequencies_that_an_image_does_not_have_are_refused(own):
-    with pytest.raises(StudyError, match="frequencies"):
-        ClassifierNet(30, 3, **own)
+@pytest.mark.parametrize("name, blind", [("standardised", True), ("strokes", True), ("mlp", False)])
+def test_brightness_is_no_news_to_nets_that_see_images_without_it(name, blind):
+    spec = SPECS[name]
+    params, x = params_of(spec, 1), torch.rand(1, 4, spec.features, generator=generator(1))
+    brighter = stacked.logits(spec, params, 0.2 + x)
+    assert torch.allclose(brighter, stacked.logits(spec, params, x), atol=1e-4) == blind
 
 
 @pytest.mark.parametrize(
@@ -101,7 +75,7 @@ def test_frequencies_that_an_image_does_not_have_are_refused(own):
         (10**40, {"shape": (10**20, 10**20)}),
         (1, {"shape": (1, 1)}),  # one cell says nothing once it has lost its mean
         (12, {"shape": (2, 2, 3)}),
-        (30, {"shape": (6, 5), "cosines": (3, 2)}),
+        (30, {"shape": (6, 5), "standardised": True}),
         (256, {"shape": (16, 16), "kind": "lenet"}),
     ],
 )
@@ -115,19 +89,6 @@ def test_nets_that_see_strokes_start_small():
     weight = stacked.init(ClassifierNet(30, 3, **own), rng=generator())["1.weight"]
     usual = layers.init(ClassifierNet(30, 3, **own).net, rng=generator())["1.weight"]
     torch.testing.assert_close(weight, usual / 4)
-
-
-@pytest.mark.parametrize("side", [20_000, 10**6, 10**40])
-def test_a_description_of_a_few_words_takes_no_memory_for_its_waves(side):
-    with pytest.raises(StudyError, match="values × frequencies"):
-        ClassifierNet(side, 3, shape=(1, side), cosines=(1, side))
-    with pytest.raises(StudyError, match="values × frequencies"):
-        ClassifierNet(side, 3, shape=(side, 1), cosines=(side, 1))
-
-
-def test_the_largest_square_images_may_be_seen_whole():
-    side = math.isqrt(MAX_WIDTH)
-    assert ClassifierNet(side**2, 3, shape=(side, side), cosines=(side, side)).net
 
 
 def test_lenet_is_lenet():

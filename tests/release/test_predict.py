@@ -246,9 +246,8 @@ def test_parameters_that_do_not_fit_are_found_though_hashes_do(told_folder: Path
 
 
 VIEWS = {
-    "contrast": ClassifierNet(16, 2, "mlp", (4,), contrast=True),
-    "waves": ClassifierNet(16, 2, "mlp", (4,), (4, 4), contrast=True, cosines=(2, 2)),
-    "strokes": ClassifierNet(16, 2, "mlp", (4,), (4, 4), contrast=True, strokes=True),
+    "standardised": ClassifierNet(16, 2, "mlp", (4,), standardised=True),
+    "strokes": ClassifierNet(16, 2, "mlp", (4,), (4, 4), strokes=True),
 }
 
 

@@ -4,9 +4,8 @@ The three nets of SignDS-FL (Jiang 2023, §3.5.1 and Table 3.2): logistic regres
 hidden layer of 96, and LeNet, whose sizes agree with the table (44,426 parameters for
 28×28 images of 10 classes). They are plain tuples of layers, so `layers.flatten`,
 `layers.unflatten` and `training.loop.train` treat them as they do any other net. Images may be
-seen through the fixed layers of `fixed`: at one contrast, and as their lowest frequencies or as
-strokes. The students of `classifier` are another thing: one net at a time, trained on synthetic
-rows.
+seen through the fixed layers of `fixed`: standardised, or as strokes. The students of `classifier`
+are another thing: one net at a time, trained on synthetic rows.
 """
 
 from __future__ import annotations
@@ -24,13 +23,12 @@ from torch.nn import functional
 
 from understudy.errors import StudyError
 from understudy.nets import config, layers
-from understudy.nets.fixed import Contrast, Cosines, Strokes, check_frequencies, check_strokes
+from understudy.nets.fixed import Standardise, Strokes, check_strokes
 from understudy.nets.layers import Conv, Dense, MaxPool, Net, Params, Reshape, Swap
 
 __all__ = ["ClassifierNet", "chances", "cross_entropy_loss", "init", "logits", "sampled_loss"]
 
 LOGIT_LIMIT = 1e3
-_SLOPE = 0.5  # how much louder a net hears high frequencies of images than they are
 _QUIET = 0.25  # of the usual start
 
 
@@ -43,19 +41,14 @@ class ClassifierNet:
     kind: Literal["linear", "mlp", "lenet"] = "linear"
     widths: tuple[int, ...] = (96,)  # mlp: its hidden layers
     shape: tuple[int, ...] = ()  # of images: (H, W) or (H, W, channels)
-    contrast: bool = False  # images are seen without their brightness
-    cosines: tuple[int, ...] = ()  # linear, mlp: frequencies they see of each side of an image
-    strokes: bool = False  # linear, mlp: they see what strokes are where
+    standardised: bool = False  # images are seen at one brightness and contrast
+    strokes: bool = False  # linear, mlp: they see what strokes are where in an image
 
     def __post_init__(self) -> None:
-        if self.cosines:
-            check_frequencies(self.features, self.shape, self.cosines)
         if self.strokes:
             check_strokes(self.features, self.shape)
-        if self.kind == "lenet" and (self.cosines or self.strokes):
-            raise StudyError("pixels for LeNet", "frequencies or strokes", "choose nn")
-        if self.cosines and self.strokes:
-            raise StudyError("frequencies or strokes", "both", "choose one")
+        if self.strokes and (self.standardised or self.kind == "lenet"):
+            raise StudyError("strokes for linear or mlp alone", "another net", "choose nn")
         if self.kind == "lenet" and (len(self.shape) not in (2, 3) or min(self.shape[:2]) < 16):
             found = f"shape {self.shape}" if self.shape else "a table"
             raise StudyError("images of at least 16×16 for LeNet", found, "choose nn")
@@ -66,15 +59,12 @@ class ClassifierNet:
     @cached_property
     def net(self) -> Net:
         """Rows ``[C, B, features]`` to class scores ``[C, B, classes]``."""
-        seen = (Contrast(),) if self.contrast else ()
+        seen = (Standardise(),) if self.standardised else ()
         return (*seen, *(self._lenet() if self.kind == "lenet" else self._mlp()))
 
     def _mlp(self) -> Net:
-        """Dense layers on the features themselves, or on an image's frequencies or strokes."""
+        """Dense layers on the features themselves, or on an image's strokes."""
         widths = (*(self.widths if self.kind == "mlp" else ()), self.classes)
-        if self.cosines:
-            waves = Cosines(self.shape, self.cosines, analyse=True, slope=_SLOPE)
-            return (waves, *_dense((math.prod(self.cosines), *widths)))
         if self.strokes:
             strokes = Strokes(self.shape)
             return (strokes, *_dense((strokes.outputs, *widths)))
@@ -110,13 +100,13 @@ def _pooled(inputs: int, outputs: int) -> Net:
 
 
 def init(spec: ClassifierNet, *, rng: torch.Generator) -> Params:
-    """Parameters of one client, without the client axis; weights behind fixed layers start small.
+    """Parameters of one client, without the client axis; weights behind strokes start small.
 
     Where votes or noisy updates move weights but little, a loud random start would stay.
     """
     params = layers.init(spec.net, rng=rng)
     first = next(iter(params))
-    return {**params, first: params[first] * _QUIET} if spec.cosines or spec.strokes else params
+    return {**params, first: params[first] * _QUIET} if spec.strokes else params
 
 
 def logits(spec: ClassifierNet, params: Mapping[str, Tensor], x: Tensor) -> Tensor:

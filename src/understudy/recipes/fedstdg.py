@@ -1,13 +1,15 @@
 """FedSTDG: synthetic time series under local privacy (jiang-thesis ch. 5).
 
 The model is a recurrent Wasserstein autoencoder. A site sends a sign and as many coordinates as
-keep the wanted share of the top set, chosen within a random subset (SubMDS), and one randomised
-bit that says whether its update was small against the global rate (MagRR); when the bits say so,
-the server lowers the rate. Both are pure: one update costs ε = ε_coordinates + ε_bit.
+keep the wanted share of the top set, chosen within a random subset (SubMDS). In the thesis it also
+sends one randomised bit that says whether its update was small against the global rate (MagRR);
+when the bits say so, the server lowers the rate. Both are pure: one update costs
+ε = ε_coordinates + ε_bit. By default there is no bit and the rate falls along a cosine: the bit
+costs a tenth of ε and gains nothing. ``adaptive = "paper"`` is the rule as published.
 
 Corrections to the thesis: its ε is per update, the claim adds up all updates of a site. The rule
-"a majority of bits for 50 rounds in a row" almost never fires at small ε, so by default the
-debiased bits of some rounds are pooled; ``adaptive = "paper"`` is the rule as published.
+"a majority of bits for 50 rounds in a row" almost never fires at small ε; with
+``adaptive = "pooled"`` the debiased bits of some rounds are pooled.
 
 Additions, none of which costs privacy: the net is no larger than the channels need, since votes
 are spread over its parameters; it starts from smooth series that anyone can draw who knows the
@@ -20,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import ClassVar, Literal
 
 import torch
@@ -28,25 +29,19 @@ from torch import Tensor
 
 from understudy.data.schema import Schema
 from understudy.data.shards import Shards
+from understudy.errors import StudyError
 from understudy.federation.recipe import RecipeInfo, State, Task, make_pure_plan
 from understudy.federation.slots import Private
 from understudy.nets import layers
-from understudy.nets.autoencoder import (
-    DECODER,
-    Autoencoder,
-    decode,
-    encode,
-    init,
-    reconstruction,
-)
+from understudy.nets.autoencoder import Autoencoder, decode, encode, init, reconstruction
 from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.privacy.respond import Response, debiased, is_small
 from understudy.privacy.select import Selection
-from understudy.recipes import selection, vae, wae
-from understudy.recipes.wae import Rows, WAEOptions
+from understudy.recipes import public, selection, vae, warm
+from understudy.recipes.wae import SharedWAE, WAEOptions
 from understudy.release.generator import Generator
 from understudy.rng import Streams
-from understudy.study import Study, Training, options, setting
+from understudy.study import Study, options, setting
 from understudy.training.loop import Batch, train
 from understudy.training.optim import Adam
 from understudy.training.server import ServerOptimiser
@@ -72,12 +67,12 @@ class FedSTDGOptions(WAEOptions):
     )
     pretrain_steps: int = setting(1000, "training steps on auxiliary rows")
     hidden: int = setting(0, "units of the LSTM layers; 0: one per channel, but at least 12")
-    adaptive: Literal["pooled", "paper", "none"] = setting(
-        "pooled", "how the randomised bits lower γ: pooled and debiased, as published, or not"
+    adaptive: Literal["none", "pooled", "paper"] = setting(
+        "none", "whether sites send a bit that lowers γ: none, pooled and debiased, or as published"
     )
-    bit: float = setting(0.1, "share of ε that the bit costs")
-    fall: float = setting(0.7, "r: factor by which γ falls")
-    patience: int = setting(20, "rounds of bits that a fall of γ takes")
+    bit: float = setting(0.1, "with adaptive: share of ε that the bit costs")
+    fall: float = setting(0.7, "with adaptive: r, the factor by which γ falls")
+    patience: int = setting(20, "with adaptive: rounds of bits that a fall of γ takes")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,18 +85,14 @@ class FedSTDGOptions(WAEOptions):
 
 
 @dataclass(frozen=True)
-class FedSTDG:
+class FedSTDG(SharedWAE):
     """See the module's paragraph; the methods follow Algorithms 6–8."""
 
-    schema: Schema
-    plan: PrivacyPlan
     options: FedSTDGOptions
-    training: Training
-    base: Path = Path()
 
     info: ClassVar[RecipeInfo] = RecipeInfo(
         name="fedstdg",
-        title="Recurrent Wasserstein autoencoder for series; SubMDS and an adaptive rate",
+        title="Recurrent Wasserstein autoencoder for series; sites send a few coordinates",
         paper="Jiang 2023 (thesis), ch. 5, FedSTDG",
         summary="Multivariate time series of many sites, nobody trusted.",
         kinds=("series",),
@@ -109,15 +100,16 @@ class FedSTDG:
         default=("site", "local"),
         options=FedSTDGOptions,
         rounds=100,
-        corrections="The thesis's ε is per update; the claim adds up all updates of a site. Bits "
-        "are debiased and pooled by default, since the published rule hardly fires at small ε.",
+        corrections="The thesis's ε is per update; the claim adds up all updates of a site. No bit "
+        "by default: it costs a tenth of ε, and the published rule hardly fires at small ε.",
     )
 
     @classmethod
     def build(cls, study: Study) -> FedSTDG:
         """The recipe of a study: coordinates and, where γ adapts, one bit."""
         own = options(FedSTDGOptions, study.options)
-        notes = vae.public_notes(study, own)
+        _refuse_idle(study, own)
+        notes = public.notes(study, own)
         plan = _plan(study, own, vae.size(_spec(study.schema, own)), notes)
         return cls(study.schema, plan, own, study.training, study.base)
 
@@ -138,33 +130,28 @@ class FedSTDG:
         return replace(made, rate=1.0, decay="none") if self.adapts else made
 
     def init(self, *, rng: Streams) -> State:
-        """A fresh autoencoder, pre-trained where auxiliary rows are asked for."""
-        start = rng.child("auxiliary")
-        if self.options.pretrain == "uniform":
-            model = _smooth(self.spec, self.options.pretrain_steps, rng=start)
-        else:
-            model = wae.pretrained(self.spec, self.options, _none, self._public, rng=start)
+        """A fresh autoencoder, pre-trained where asked for, and γ."""
         rate = torch.tensor([self.options.global_rate])
-        return {**self.server.start(model), "rate": rate, "bits": torch.zeros(2)}
+        return {**super().init(rng=rng), "rate": rate, "bits": torch.zeros(2)}
 
-    def _public(self) -> Rows | None:
-        return vae.public_rows(self.base, self.options, self.schema)
-
-    def memory(self) -> State:
-        """Sites keep nothing."""
-        return {}
+    def first_model(self, rng: Streams) -> Tensor:
+        """Uniform series have a start of their own: the factors behind them are known."""
+        if self.options.pretrain == "uniform":
+            return _smooth(self.spec, self.options.pretrain_steps, rng=rng)
+        return super().first_model(rng)
 
     def task(self, state: State, round: int) -> Task:
-        """The whole autoencoder and the size below which an update counts as small."""
+        """The whole autoencoder; with bits, the size below which an update counts as small."""
+        if not self.adapts:
+            return Task({"model": state["model"]})
         return Task({"model": state["model"]}, {"level": self.options.fall * float(state["rate"])})
 
     def local(
         self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
     ) -> tuple[dict[str, Tensor], State]:
         """Train on the site's series; the engine chooses coordinates and answers by the bit."""
-        model, rows = task.array("model", (1, vae.size(self.spec))), selection.compact(data)
-        how = selection.one_step(self.training, self.plan)
-        change = wae.local_update(self.spec, self.options, how, model, rows, rng=rng)
+        model = task.array("model", (1, vae.size(self.spec)))
+        change = self.change(model, self.rows(data), rng=rng)
         if not self.adapts:
             return {"update": change}, {}
         return {"update": change, "small": is_small(change, float(task.values["level"]))}, {}
@@ -206,10 +193,20 @@ class FedSTDG:
 
     def finish(self, state: State, *, rng: Streams) -> Generator:
         """The decoder of the averaged last models."""
-        params = vae.unpack(self.spec, self.server.released(state))
-        decoder = vae.pack(self.spec, params, DECODER)
+        decoder = self.decoder(self.server.released(state))
         config = {"net": self.spec.to_config(), "width": self.schema.width, "sharpness": 1.0}
         return Generator("decoder", {"decoder": decoder}, config, vae.balance(self.schema))
+
+
+def _refuse_idle(study: Study, own: FedSTDGOptions) -> None:
+    """Options of the bit where there is none: they would be ignored."""
+    given = sorted({"bit", "fall", "patience"} & set(study.options))
+    if given and own.adaptive == "none":
+        raise StudyError(
+            'recipe.adaptive = "pooled" or "paper" for bit, fall and patience',
+            f'{", ".join(given)} with adaptive = "none"',
+            "set adaptive, or remove these options",
+        )
 
 
 def _plan(study: Study, own: FedSTDGOptions, size: int, notes: tuple[str, ...]) -> PrivacyPlan:
@@ -258,7 +255,7 @@ def _smooth(spec: Autoencoder, steps: int, *, rng: Streams) -> Tensor:
         return (batch.weight * (made + _FACTOR_WEIGHT * found)).sum(1)
 
     params = layers.stack(init(spec, rng=rng.torch("net")), 1)
-    plan = vae.steps_on(y, steps, rng=rng)
+    plan = warm.steps_on(y, steps, rng=rng)
     params, _ = train(params, loss, torch.cat((x, z), 1), y, plan, Adam(3e-3), rng=rng)
     return vae.pack(spec, params)
 
@@ -271,8 +268,3 @@ def _series(spec: Autoencoder, source: torch.Generator) -> tuple[Tensor, Tensor]
     along = torch.linspace(-0.5, 0.5, steps)[None, :, None]
     mixed = _WIDE * (factors @ level)[:, None] + along * (factors @ drift)[:, None]
     return torch.sigmoid(mixed).flatten(1), factors
-
-
-def _none() -> Rows:
-    """Stands where other WAE recipes draw uniform rows; `_smooth` takes that way here."""
-    raise AssertionError("uniform series have a start of their own")

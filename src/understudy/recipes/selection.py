@@ -19,10 +19,8 @@ from understudy.errors import StudyError
 from understudy.federation.recipe import RecipeInfo, make_plan, make_pure_plan
 from understudy.privacy.plan import NO_BOUND, Part, PrivacyPlan
 from understudy.privacy.select import Selection, optimal_output
-from understudy.rng import Streams
+from understudy.recipes.fedavg import Local
 from understudy.study import Study, Training, setting
-from understudy.training import batches
-from understudy.training.optim import Adam, Optimiser, Sgd
 from understudy.training.server import ServerOptimiser
 
 __all__ = [
@@ -30,9 +28,7 @@ __all__ = [
     "both_signs",
     "compact",
     "folded",
-    "local_batches",
-    "one_step",
-    "optimiser",
+    "local",
     "outside",
     "room",
     "selection",
@@ -41,6 +37,7 @@ __all__ = [
 ]
 
 _LEAST_TOP = 8  # coordinates: a smaller set tells little of a small model
+_PLAIN_EPOCHS = 10  # without privacy
 _HARDLY = 1e-30  # above no change, and below any
 
 
@@ -159,25 +156,13 @@ def compact(data: Shards) -> Shards:
     return Shards(data.x[rows], data.y[rows], data.counts.cumsum(0) - data.counts, data.counts)
 
 
-def one_step(training: Training, plan: PrivacyPlan) -> Training:
-    """One SGD step unless the study says otherwise: of an update only its order is sent.
+def local(training: Training, plan: PrivacyPlan) -> Local:
+    """One pass of plain SGD unless the study says otherwise: of an update only its order is sent.
 
     Adam makes coordinates about equally large, so their order says little. Without privacy the
     update itself is sent, and more epochs serve it.
     """
     if plan.trust == "none":
-        return training
+        return Local(replace(training, epochs=training.epochs or _PLAIN_EPOCHS))
     epochs, how = training.epochs or 1, training.optimiser or "sgd"
-    return replace(training, epochs=epochs, optimiser=how)
-
-
-def local_batches(data: Shards, training: Training, *, rng: Streams) -> batches.Batches:
-    """E passes over a site's rows."""
-    rows, epochs, size = batches.Rows.of(data), training.epochs or 10, training.batch or 32
-    return batches.epochs(rows, epochs, size, rng=rng.numpy("batches"))
-
-
-def optimiser(training: Training) -> Optimiser:
-    """Adam at 1e-3 unless the study says otherwise."""
-    rate = training.rate or 1e-3
-    return Sgd(rate) if training.optimiser == "sgd" else Adam(rate)
+    return Local(replace(training, epochs=epochs, optimiser=how))

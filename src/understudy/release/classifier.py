@@ -34,8 +34,8 @@ class Classifier:
     """``kind`` names a net, ``config`` holds its public sizes, ``arrays`` its parameters.
 
     ``config`` is `ClassifierNet.to_config` without the kind: ``features`` (F), ``classes`` (K),
-    ``widths``, ``shape``, ``contrast``, ``cosines`` and ``strokes``. Arrays are 32-bit, without the
-    client axis. `Classifier.of` makes one from a net and its flat parameters.
+    ``widths``, ``shape``, ``standardised`` and ``strokes``. Arrays are 32-bit, without the client
+    axis. `Classifier.of` makes one from a net and its flat parameters.
     """
 
     kind: str
@@ -82,7 +82,7 @@ class Classifier:
     def fits(self, schema: Schema) -> bool:
         """Whether it takes this schema's rows and tells its classes apart."""
         sizes = (self.net.features, self.net.classes) == (schema.width, schema.n_classes)
-        plain = not (self.net.contrast or self.net.cosines or self.net.strokes)  # for images
+        plain = not (self.net.standardised or self.net.strokes)  # for images
         return sizes and self.net.shape in ((), schema.shape) and (plain or schema.kind == "image")
 
     @torch.no_grad()
@@ -103,12 +103,11 @@ class Classifier:
 def _check_sizes(config: Mapping[str, Any]) -> None:
     """Refuse a description that only an altered release has."""
     try:
-        # Early releases know neither cosines, contrast nor strokes.
-        lists = [config["widths"], config["shape"], config.get("cosines", [])]
+        lists = [config["widths"], config["shape"]]
         sizes = [config["features"], config["classes"], *itertools.chain(*lists)]
         fits = all(type(size) is int and size > 0 for size in sizes) and config["classes"] > 1
         fits = fits and all(type(found) is list for found in lists)
-        fits = fits and all(type(config.get(n, False)) is bool for n in ("contrast", "strokes"))
+        fits = fits and all(type(config[n]) is bool for n in ("standardised", "strokes"))
     except (AttributeError, KeyError, TypeError):
         fits = False
     if not fits:

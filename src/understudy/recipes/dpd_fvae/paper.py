@@ -11,31 +11,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from pathlib import Path
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from understudy.data.schema import Schema
 from understudy.data.shards import Shards
 from understudy.errors import PrivacyError
 from understudy.federation.recipe import Recipe, RecipeInfo, State, Task, make_plan
 from understudy.federation.slots import Private
-from understudy.nets import layers
-from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder, init, record_losses
+from understudy.nets.autoencoder import DECODER, ENCODER, record_losses
 from understudy.privacy.clip import clip
-from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import vae
 from understudy.recipes.dpd_fvae.options import INFO, DpdFVAEOptions
 from understudy.recipes.dpd_fvae.records import check
-from understudy.release.generator import Generator
+from understudy.recipes.shared_vae import SharedVAE
 from understudy.rng import Streams
 from understudy.study import Study, Training
 from understudy.training import batches
 from understudy.training.dpsgd import Records, clipped_gradients
-from understudy.training.server import ServerOptimiser
 
 __all__ = ["PaperDpdFVAE", "paper_level"]
 
@@ -47,36 +41,16 @@ UNPROVEN = (
 
 
 @dataclass(frozen=True)
-class PaperDpdFVAE:
+class PaperDpdFVAE(SharedVAE):
     """See the module's paragraph."""
 
-    schema: Schema
-    plan: PrivacyPlan
     options: DpdFVAEOptions
-    training: Training
-    base: Path
 
     info: ClassVar[RecipeInfo] = INFO
 
-    @cached_property
-    def spec(self) -> Autoencoder:
-        """Both nets."""
-        return vae.autoencoder(self.schema, self.options)
-
-    @property
-    def server(self) -> ServerOptimiser:
-        """What the server does with the mean change."""
-        return vae.server_optimiser("shared", self.options, self.plan.rounds)
-
-    def init(self, *, rng: Streams) -> State:
-        """A public start."""
-        params = layers.stack(init(self.spec, rng=rng.torch("net")), 1)
-        return self.server.start(vae.pack(self.spec, params, DECODER)[0])
-
     def memory(self) -> State:
         """The encoder, from a public start."""
-        params = init(self.spec, rng=Streams.from_seed(0).torch("encoder"))
-        return {"encoder": vae.pack(self.spec, layers.stack(params, 1), ENCODER)[0]}
+        return {"encoder": self.first_encoder()}
 
     def task(self, state: State, round: int) -> Task:
         """Only the decoder is sent."""
@@ -123,15 +97,6 @@ class PaperDpdFVAE:
     def _losses(self, params: Mapping[str, Tensor], batch: Records) -> Tensor:
         terms = (batch.x, batch.y, batch.noise)
         return record_losses(self.spec, params, *terms, beta=self.options.beta)
-
-    def step(self, state: State, total: State, *, rng: Streams) -> State:
-        """θ ← θ + server optimiser on the mean change."""
-        return {**state, **self.server.step(state, total["shared"])}
-
-    def finish(self, state: State, *, rng: Streams) -> Generator:
-        """The average of the last decoders."""
-        decoder = self.server.released(state)[None]
-        return vae.decoder_release(self.schema, self.options, self.spec, decoder)
 
 
 def _batch(training: Training) -> int:

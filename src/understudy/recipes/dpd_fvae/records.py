@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import ClassVar
 
 import torch
@@ -42,12 +41,12 @@ from understudy.nets.autoencoder import (
 )
 from understudy.nets.layers import Params
 from understudy.privacy.clip import Bounded
-from understudy.privacy.plan import PrivacyPlan
-from understudy.recipes import vae
+from understudy.recipes import public, vae, warm
 from understudy.recipes.dpd_fvae.options import INFO, DpdFVAEOptions
-from understudy.release.generator import Generator
+from understudy.recipes.public import Examples
+from understudy.recipes.shared_vae import SharedVAE
 from understudy.rng import Streams
-from understudy.study import Study, Training
+from understudy.study import Study
 from understudy.training import optim
 from understudy.training.dpsgd import (
     RecordLoss,
@@ -58,7 +57,6 @@ from understudy.training.dpsgd import (
 )
 from understudy.training.loop import Batch, train
 from understudy.training.optim import Adam, Optimiser, Sgd
-from understudy.training.server import ServerOptimiser
 
 __all__ = ["RecordDpdFVAE", "record_level"]
 
@@ -70,14 +68,10 @@ _SINGLE = (
 
 
 @dataclass(frozen=True)
-class RecordDpdFVAE:
+class RecordDpdFVAE(SharedVAE):
     """See the module's paragraph."""
 
-    schema: Schema
-    plan: PrivacyPlan
     options: DpdFVAEOptions
-    training: Training
-    base: Path
 
     info: ClassVar[RecipeInfo] = INFO
 
@@ -87,7 +81,7 @@ class RecordDpdFVAE:
         return _nets(self.schema, self.options)
 
     @property
-    def noised(self) -> str:
+    def shared(self) -> str:
         """Prefix of the parameters that are trained, noised and shared."""
         return _noised(self.options)
 
@@ -96,30 +90,13 @@ class RecordDpdFVAE:
         """Whether the encoder was fixed before any private row was seen."""
         return self.options.encoder == "frozen"
 
-    @property
-    def server(self) -> ServerOptimiser:
-        """What the server does with the noised mean."""
-        return vae.server_optimiser("shared", self.options, self.plan.rounds)
-
-    def init(self, *, rng: Streams) -> State:
-        """A public start, pre-trained where there are public rows."""
-        if (rows := vae.public_rows(self.base, self.options, self.schema)) is not None:
-            return self._pretrained(rows, rng)
-        params = layers.stack(init(self.spec, rng=rng.torch("net")), 1)
-        return self.server.start(vae.pack(self.spec, params, self.noised)[0])
-
-    def begin(self, made: Generator, *, rng: Streams) -> State:
-        """After a warm start: nets that were trained on its samples."""
-        rows = vae.warm_rows(made, self.schema, rng=rng)
-        return {**self._pretrained(rows, rng), **vae.keep_warm(made)}
-
-    def _pretrained(self, rows: tuple[Tensor, Tensor], rng: Streams) -> State:
-        params = vae.fit_vae(self.spec, rows, self.options, rng=rng)
-        extra: State = {}
-        if self.frozen:
-            extra = self._normalised(params, *rows, rng)
-            params = self._refit(params, extra, rows, rng)
-        return {**self.server.start(vae.pack(self.spec, params, self.noised)[0]), **extra}
+    def pretrained(self, rows: Examples, rng: Streams) -> State:
+        """Both nets, or the decoder alone behind an encoder that stays as it is."""
+        params = warm.fit(self.spec, rows, self.options, rng=rng)
+        if not self.frozen:
+            return self.start(params)
+        fixed = self._normalised(params, *rows, rng)
+        return {**self.start(self._refit(params, fixed, rows, rng)), **fixed}
 
     @torch.no_grad()
     def _normalised(self, params: Params, x: Tensor, y: Tensor, rng: Streams) -> State:
@@ -129,16 +106,14 @@ class RecordDpdFVAE:
         z = (mean + torch.exp(spread / 2) * draw)[0]
         inside = [z[y == k] if bool((y == k).any()) else z for k in range(self.schema.n_classes)]
         return {
-            "encoder": vae.pack(self.spec, params, ENCODER)[0],
+            "encoder": self.kept(params),
             "centre": torch.stack([own.mean(0) for own in inside]),
             "scale": torch.stack([own.std(0).clamp(min=1e-3) for own in inside]),
         }
 
-    def _refit(
-        self, params: Params, frozen: State, rows: tuple[Tensor, Tensor], rng: Streams
-    ) -> Params:
+    def _refit(self, params: Params, frozen: State, rows: Examples, rng: Streams) -> Params:
         """Let the decoder learn the normalised latents, on the same rows."""
-        plan = vae.steps_on(rows[1], self.options.warm_steps, rng=rng.child("refit"))
+        plan = warm.steps_on(rows[1], self.options.warm_steps, rng=rng.child("refit"))
 
         def loss(params: Mapping[str, Tensor], batch: Batch) -> Tensor:
             draw = torch.randn(*batch.y.shape, self.spec.latent, generator=batch.noise)
@@ -178,9 +153,9 @@ class RecordDpdFVAE:
 
         members = private.sample("shared", data)
         batch = pieces(data.x, data.y, members, len(data), draw)
-        params = vae.unpack(self.spec, flat, self.noised)
+        params = vae.unpack(self.spec, flat, self.shared)
         bound = self.plan.parts[0].bound
-        return clipped_gradients(self._loss(task.arrays), params, batch, bound, only=self.noised)
+        return clipped_gradients(self._loss(task.arrays), params, batch, bound, only=self.shared)
 
     def _loss(self, sent: Mapping[str, Tensor]) -> RecordLoss:
         """One number per record, which no other record moves."""
@@ -212,13 +187,6 @@ class RecordDpdFVAE:
             mean = -mean / (self._batch * self.plan.sites)
         return {**state, **self.server.step(state, mean)}
 
-    def finish(self, state: State, *, rng: Streams) -> Generator:
-        """The average of the last decoders: post-processing, so free."""
-        params = vae.unpack(self.spec, self.server.released(state)[None], self.noised)
-        decoder = vae.pack(self.spec, params, DECODER)
-        made = vae.decoder_release(self.schema, self.options, self.spec, decoder)
-        return vae.mix_warm(made, state, self.options)
-
     @property
     def _batch(self) -> float:
         """Records that a site's batch is expected to hold, from public numbers only."""
@@ -245,14 +213,14 @@ def _noised(own: DpdFVAEOptions) -> str:
 def record_level(study: Study, own: DpdFVAEOptions) -> Recipe:
     """Algorithm 2 for a study, with its warm start; refused where the loss couples records."""
     check(study, own)
-    first = vae.warm_start(study, own)
+    first = warm.start(study, own)
     spec = _nets(study.schema, own)
     local = study.privacy.trust == "local"
     plan = make_plan(
         study, INFO, {"shared": (vae.size(spec, _noised(own)),)},
         bound=1.0, slot="step" if local else None, steps=(own.steps or 1) if local else 1,
         combine="mean" if local else "sum", batch_rate=batch_rate(study),
-        before=vae.plan_of(first), notes=(_SINGLE, *vae.public_notes(study, own)),
+        before=warm.plan_of(first), notes=(_SINGLE, *public.notes(study, own)),
     )  # fmt: skip
     recipe = RecordDpdFVAE(study.schema, plan, own, study.training, study.base)
     _check_separable(recipe)
