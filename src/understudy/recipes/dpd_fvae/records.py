@@ -17,12 +17,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from understudy.data.schema import Schema
 from understudy.errors import StudyError
+from understudy.federation.info import RecipeInfo
 from understudy.federation.phases import then
 from understudy.federation.planning import Terms, noised_plan
 from understudy.federation.recipe import Recipe, State, Task, Update
@@ -41,8 +43,10 @@ from understudy.nets.autoencoder import (
 from understudy.nets.layers import Params
 from understudy.privacy.clip import Bounded
 from understudy.recipes import public, vae, warm
-from understudy.recipes.dpd_fvae.options import INFO, DpdFVAEOptions, DpdFVAERecipe
+from understudy.recipes.catalogue import DPD_FVAE as INFO
+from understudy.recipes.options import DpdFVAEOptions
 from understudy.recipes.public import Examples
+from understudy.recipes.shared_vae import SharedVAE
 from understudy.rng import Streams
 from understudy.study import Study
 from understudy.training import optim
@@ -66,8 +70,12 @@ _SINGLE = (
 
 
 @dataclass(frozen=True)
-class RecordDpdFVAE(DpdFVAERecipe):
+class RecordDpdFVAE(SharedVAE):
     """See the module's paragraph."""
+
+    options: DpdFVAEOptions
+
+    info: ClassVar[RecipeInfo] = INFO
 
     @cached_property
     def spec(self) -> Autoencoder:

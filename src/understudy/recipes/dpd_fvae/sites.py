@@ -8,9 +8,11 @@ synchronised: the paper's vanilla fVAE.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
+from understudy.federation.info import RecipeInfo
 from understudy.federation.phases import then
 from understudy.federation.planning import Terms, noised_plan
 from understudy.federation.recipe import Recipe, State, Task, Update
@@ -18,9 +20,10 @@ from understudy.federation.site import Site
 from understudy.nets.autoencoder import DECODER, ENCODER
 from understudy.nets.layers import Params
 from understudy.recipes import public, vae, warm
-from understudy.recipes.dpd_fvae.options import INFO, DpdFVAEOptions, DpdFVAERecipe
+from understudy.recipes.catalogue import DPD_FVAE as INFO
 from understudy.recipes.fedavg import Local
-from understudy.recipes.shared_vae import own_encoder
+from understudy.recipes.options import DpdFVAEOptions
+from understudy.recipes.shared_vae import SharedVAE, own_encoder
 from understudy.study import Study
 from understudy.training import optim
 
@@ -30,8 +33,12 @@ _STEPS = 6
 
 
 @dataclass(frozen=True)
-class ClientDpdFVAE(DpdFVAERecipe):
+class ClientDpdFVAE(SharedVAE):
     """C-DPD-fVAE, Algorithm 1."""
+
+    options: DpdFVAEOptions
+
+    info: ClassVar[RecipeInfo] = INFO
 
     @property
     def shared(self) -> str:
