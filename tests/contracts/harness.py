@@ -30,7 +30,7 @@ from understudy.privacy.plan import Part, PrivacyPlan, Rule
 from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection
 from understudy.recipes import RECIPES
-from understudy.recipes.selection import SelectionOptions
+from understudy.recipes.options import SelectionOptions
 from understudy.release.verify import verify
 from understudy.rng import NoiseSource, Streams
 from understudy.run import run

@@ -21,7 +21,8 @@ from understudy.data.shards import Shards
 from understudy.data.table import from_frame
 from understudy.errors import StudyError
 from understudy.federation.slots import Private
-from understudy.recipes.fedmoments import FedMoments, FedMomentsOptions
+from understudy.recipes.fedmoments import FedMoments
+from understudy.recipes.options import FedMomentsOptions
 from understudy.rng import NoiseSource, Streams
 from understudy.run import run
 

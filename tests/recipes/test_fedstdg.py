@@ -185,7 +185,7 @@ def test_constant_channels_are_nothing_special() -> None:
     [{"bit": 0.0}, {"bit": 1.0}, {"fall": 1.0}, {"fall": 0.0}, {"patience": 0}, {"hidden": -1}],
 )
 def test_options_that_mean_nothing_are_refused(own: dict) -> None:
-    with pytest.raises(StudyError, match=f"recipe.{next(iter(own))} (above|of at least)"):
+    with pytest.raises(StudyError, match=f"recipe.{next(iter(own))} (above|at least)"):
         recipe(recipe={"adaptive": "pooled", **own})
 
 

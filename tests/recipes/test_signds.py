@@ -132,7 +132,7 @@ def test_pixels_may_always_be_asked_for() -> None:
 
 
 def test_a_width_below_one_is_refused_by_name() -> None:
-    with pytest.raises(StudyError, match=r"recipe.hidden of at least 1.*0"):
+    with pytest.raises(StudyError, match=r"recipe.hidden at least 1.*0"):
         build(study(recipe={"model": "nn", "hidden": 0}))
 
 

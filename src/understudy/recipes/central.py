@@ -8,7 +8,7 @@ is private, so both need ``trust = "none"`` and run in simulation only.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -19,24 +19,14 @@ from understudy.errors import StudyError
 from understudy.federation.recipe import RecipeInfo, State, Task, make_plan
 from understudy.federation.slots import Private
 from understudy.privacy.plan import NO_BOUND, PrivacyPlan
-from understudy.recipes.fedvae import FedVAE, FedVAEOptions, decoder_shape
+from understudy.recipes import catalogue
+from understudy.recipes.fedvae import FedVAE, decoder_shape
+from understudy.recipes.options import CentralOptions
 from understudy.release.generator import Generator
 from understudy.rng import Streams
-from understudy.study import Study, options, setting
+from understudy.study import Study, options
 
-__all__ = ["CentralOptions", "CentralVAE"]
-
-
-@dataclass(frozen=True)
-class CentralOptions(FedVAEOptions):
-    """``[recipe]`` of a baseline study: FedVAE's nets, and whose rows it sees."""
-
-    steps: int = setting(2000, "training steps")
-    site: int = setting(-1, "only this site's rows (local-only baseline); -1: all sites pooled")
-    server: Literal["adam", "sgd"] = setting("sgd", "unused: there is one round")
-    server_rate: float = setting(1.0, "unused: there is one round")
-    momentum: float = setting(0.0, "unused: there is one round")
-    average: float = setting(0.0, "unused: there is one round")
+__all__ = ["CentralVAE"]
 
 
 @dataclass(frozen=True)
@@ -48,17 +38,7 @@ class CentralVAE:
     vae: FedVAE
     site: int
 
-    info: ClassVar[RecipeInfo] = RecipeInfo(
-        name="central",
-        title="One VAE without privacy: all rows pooled, or one site alone",
-        paper="baseline of Margaritis 2021, §4.5.1",
-        summary="Not private. What pooling all rows, or staying alone, would give.",
-        kinds=("table", "image", "series"),
-        supports=frozenset(),
-        default=("site", "none"),
-        options=CentralOptions,
-        rounds=1,
-    )
+    info: ClassVar[RecipeInfo] = catalogue.CENTRAL
 
     @classmethod
     def build(cls, study: Study) -> CentralVAE:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -37,51 +37,21 @@ from understudy.nets.autoencoder import Autoencoder, decode, encode, init, recon
 from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.privacy.respond import Response, debiased, is_small
 from understudy.privacy.select import Selection
-from understudy.recipes import public, selection, vae, warm
-from understudy.recipes.wae import SharedWAE, WAEOptions
+from understudy.recipes import catalogue, public, selection, vae, warm
+from understudy.recipes.options import FedSTDGOptions
+from understudy.recipes.wae import SharedWAE
 from understudy.release.generator import Generator
 from understudy.rng import Streams
-from understudy.study import Study, options, setting
+from understudy.study import Study, options
 from understudy.training.loop import Batch, train
 from understudy.training.optim import Adam
 from understudy.training.server import ServerOptimiser
 
-__all__ = ["FedSTDG", "FedSTDGOptions"]
+__all__ = ["FedSTDG"]
 
 _UNIFORM_ROWS = 5_000
 _FACTOR_WEIGHT = 0.1  # of finding the factors, beside making the series
 _WIDE = 2.0  # how far the mixed levels of uniform series spread, in logits
-
-
-@dataclass(frozen=True)
-class FedSTDGOptions(WAEOptions):
-    """``[recipe]`` of a FedSTDG study."""
-
-    top: float = setting(0.05, "share of all coordinates that make up the top set")
-    subset: float = setting(0.1, "ϱ: share of coordinates a site draws to choose among")
-    global_rate: float = setting(8.0, "γ: how far the server goes where all votes agree and tell")
-    penalty: float = setting(0.1, "λ: weight of the MMD between latents and prior")
-    pretrain: Literal["none", "uniform", "public"] = setting(
-        "uniform",
-        "start from no rows, from smooth series anywhere between the bounds, or from public rows",
-    )
-    pretrain_steps: int = setting(1000, "training steps on auxiliary rows")
-    hidden: int = setting(0, "units of the LSTM layers; 0: one per channel, but at least 12")
-    adaptive: Literal["none", "pooled", "paper"] = setting(
-        "none", "whether sites send a bit that lowers γ: none, pooled and debiased, or as published"
-    )
-    bit: float = setting(0.1, "with adaptive: share of ε that the bit costs")
-    fall: float = setting(0.7, "with adaptive: r, the factor by which γ falls")
-    patience: int = setting(20, "with adaptive: rounds of bits that a fall of γ takes")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("bit", "fall"):
-            if not 0 < getattr(self, name) < 1:
-                raise selection.outside(name, "above 0 and below 1", getattr(self, name))
-        for name, least in (("patience", 1), ("hidden", 0)):
-            if getattr(self, name) < least:
-                raise selection.outside(name, f"of at least {least}", getattr(self, name))
 
 
 @dataclass(frozen=True)
@@ -90,19 +60,7 @@ class FedSTDG(SharedWAE):
 
     options: FedSTDGOptions
 
-    info: ClassVar[RecipeInfo] = RecipeInfo(
-        name="fedstdg",
-        title="Recurrent Wasserstein autoencoder for series; sites send a few coordinates",
-        paper="Jiang 2023 (thesis), ch. 5, FedSTDG",
-        summary="Multivariate time series of many sites, nobody trusted.",
-        kinds=("series",),
-        supports=frozenset({("site", "local")}),
-        default=("site", "local"),
-        options=FedSTDGOptions,
-        rounds=100,
-        corrections="The thesis's ε is per update; the claim adds up all updates of a site. No bit "
-        "by default: it costs a tenth of ε, and the published rule hardly fires at small ε.",
-    )
+    info: ClassVar[RecipeInfo] = catalogue.FEDSTDG
 
     @classmethod
     def build(cls, study: Study) -> FedSTDG:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -27,28 +27,15 @@ from understudy.federation.slots import Private
 from understudy.nets import layers
 from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder
 from understudy.privacy.clip import clip
-from understudy.recipes import public, vae, warm
+from understudy.recipes import catalogue, public, vae, warm
 from understudy.recipes.fedavg import Local
+from understudy.recipes.options import FedVAEOptions
 from understudy.recipes.shared_vae import SharedVAE, own_encoder
-from understudy.recipes.vae import VAEOptions
 from understudy.rng import Streams
-from understudy.study import Study, options, setting
+from understudy.study import Study, options
 from understudy.training import batches
 
-__all__ = ["FedVAE", "FedVAEOptions"]
-
-
-@dataclass(frozen=True)
-class FedVAEOptions(VAEOptions):
-    """``[recipe]`` of a FedVAE study."""
-
-    classes: Literal["joint", "separate"] = setting(
-        "joint", "one conditional VAE, or one per class"
-    )
-    steps: int = setting(6, "local steps per round, the same at every site (if no epochs)")
-    weights: Literal["equal", "rows"] = setting(
-        "equal", "of sites; rows: one with less than its share of a class counts less"
-    )
+__all__ = ["FedVAE"]
 
 
 @dataclass(frozen=True)
@@ -57,19 +44,7 @@ class FedVAE(SharedVAE):
 
     options: FedVAEOptions
 
-    info: ClassVar[RecipeInfo] = RecipeInfo(
-        name="fedvae",
-        title="Federated variational autoencoders, joint or separate, central or local",
-        paper="Margaritis 2021, Federated learning with differential privacy, §4.4",
-        summary="Many rounds; decoders are averaged under noise, encoders stay at the sites.",
-        kinds=("table", "image", "series"),
-        supports=frozenset({("site", "central"), ("site", "local")}),
-        default=("site", "central"),
-        options=FedVAEOptions,
-        rounds=400,
-        corrections="Cohorts are coin flips (fixed-size draws earn no amplification); local noise "
-        "composes at doubled sensitivity without amplification.",
-    )
+    info: ClassVar[RecipeInfo] = catalogue.FEDVAE
 
     @classmethod
     def build(cls, study: Study) -> FedVAE | Then:

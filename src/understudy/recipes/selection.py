@@ -8,77 +8,38 @@ as many updates as the public schedule calls it to, and refuses more.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from understudy.data.shards import Shards
-from understudy.errors import StudyError
 from understudy.federation.recipe import RecipeInfo, make_plan, make_pure_plan
 from understudy.privacy.plan import NO_BOUND, Part, PrivacyPlan
 from understudy.privacy.select import Selection, optimal_output
 from understudy.recipes.fedavg import Local
-from understudy.study import Study, Training, setting
+from understudy.recipes.options import LEAST_TOP, SelectionOptions
+from understudy.study import Study, Training
 from understudy.training.server import ServerOptimiser
 
 __all__ = [
-    "SelectionOptions",
     "both_signs",
     "compact",
     "folded",
     "local",
-    "outside",
     "room",
     "selection",
     "selection_plan",
     "server",
 ]
 
-_LEAST_TOP = 8  # coordinates: a smaller set tells little of a small model
 _PLAIN_EPOCHS = 10  # without privacy
 _HARDLY = 1e-30  # above no change, and below any
 
 
-@dataclass(frozen=True)
-class SelectionOptions:
-    """The part of ``[recipe]`` that every recipe of choices has."""
-
-    top: float = setting(
-        0.1, f"share of all coordinates in the top set; of few, {_LEAST_TOP} or a third at least"
-    )
-    outputs: int = setting(0, "coordinates that a site sends; 0: as many as keep `share`")
-    share: float = setting(0.8, "with outputs = 0: expected share of them from the top set")
-    subset: float = setting(1.0, "share of coordinates a site draws to choose among (SubMDS)")
-    global_rate: float = setting(1.0, "γ: how far the server goes where all votes agree")
-    decay: Literal["cosine", "none"] = setting("cosine", "how γ falls over the rounds")
-    average: float = setting(0.2, "share of the last rounds whose models are averaged")
-
-    def __post_init__(self) -> None:
-        for name in ("top", "share"):
-            if not 0 < getattr(self, name) < 1:
-                raise outside(name, "as a share, above 0 and below 1", getattr(self, name))
-        if not 0 < self.subset <= 1:
-            raise outside("subset", "above 0 and at most 1", self.subset)
-        if not self.top < self.subset:
-            raise outside("top", f"below recipe.subset = {self.subset:g}", self.top)
-        if not 0 < self.global_rate < float("inf"):
-            raise outside("global_rate", "above 0 and finite", self.global_rate)
-        if not 0 <= self.average <= 1:
-            raise outside("average", "from 0 to 1", self.average)
-        if self.outputs < 0:
-            raise outside("outputs", "of 0 or more", self.outputs)
-
-
-def outside(name: str, wanted: str, found: float) -> StudyError:
-    """The error for an option of ``[recipe]`` beyond its range."""
-    return StudyError(f"recipe.{name} {wanted}", f"{found}", "correct it")
-
-
 def selection(size: int, own: SelectionOptions, epsilon: float) -> Selection:
     """The rule for an update of ``size`` numbers at ε per update."""
-    top = max(round(own.top * size), min(_LEAST_TOP, size // 3), 1)
+    top = max(round(own.top * size), min(LEAST_TOP, size // 3), 1)
     subset = max(top + 1, round(own.subset * size)) if own.subset < 1 else None
     outputs = own.outputs or optimal_output(subset or size, top, epsilon, own.share)
     return Selection(size, top, outputs, epsilon, subset)

@@ -22,8 +22,8 @@ from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder, init, vae
 from understudy.nets.layers import Params
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import public, vae, warm
+from understudy.recipes.options import VAEOptions
 from understudy.recipes.public import Examples
-from understudy.recipes.vae import VAEOptions
 from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Training

@@ -32,42 +32,22 @@ from understudy.federation.slots import Private
 from understudy.nets import layers, stacked
 from understudy.nets.stacked import ClassifierNet
 from understudy.privacy.plan import PrivacyPlan
-from understudy.recipes import selection
-from understudy.recipes.selection import SelectionOptions
+from understudy.recipes import catalogue, selection
+from understudy.recipes.options import SignDSOptions
 from understudy.release.classifier import Classifier
 from understudy.rng import Streams
-from understudy.study import Study, Training, options, setting
+from understudy.study import Study, Training, options
 from understudy.training.loop import Batch
 from understudy.training.server import ServerOptimiser
 
-__all__ = ["SignDS", "SignDSOptions"]
+__all__ = ["SignDS"]
 
 _NETS: dict[str, Literal["linear", "mlp", "lenet"]] = {
     "logistic": "linear",
     "nn": "mlp",
     "lenet": "lenet",
 }
-_COHORT = 20  # fewer votes at a time are rough steps: one moves a weight by γ over their number
 _BALANCE = 1 / 3  # power of a layer's share of the largest one by which its votes count
-
-
-@dataclass(frozen=True)
-class SignDSOptions(SelectionOptions):
-    """``[recipe]`` of a SignDS-FL study."""
-
-    model: Literal["logistic", "nn", "lenet"] = setting(
-        "logistic", "the classifier: logistic, nn (one hidden layer) or lenet"
-    )
-    hidden: int = setting(96, "width of the hidden layer of nn")
-    global_rate: float = setting(8.0, "γ: how far the server goes where all votes agree")
-    view: Literal["strokes", "pixels"] = setting(
-        "strokes", "what logistic and nn see of an image: strokes, or pixels as published"
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.hidden < 1:
-            raise selection.outside("hidden", "of at least 1", self.hidden)
 
 
 @dataclass(frozen=True)
@@ -79,19 +59,7 @@ class SignDS:
     options: SignDSOptions
     training: Training
 
-    info: ClassVar[RecipeInfo] = RecipeInfo(
-        name="signds",
-        title="Federated classifiers; sites send a sign and a few coordinates",
-        paper="Jiang 2023 (thesis), ch. 3, SignDS-FL",
-        summary="Learns a classifier under local privacy; its release answers `predict`.",
-        kinds=("table", "image", "series"),
-        supports=frozenset({("site", "local")}),
-        default=("site", "local"),
-        options=SignDSOptions,
-        rounds=500,
-        corrections="The thesis's ε is per update; the claim adds up all updates of a site.",
-        cohort=_COHORT,
-    )
+    info: ClassVar[RecipeInfo] = catalogue.SIGNDS
 
     @classmethod
     def build(cls, study: Study) -> SignDS:

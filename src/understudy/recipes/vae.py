@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
 from understudy.data.encode import blocks
 from understudy.data.schema import Schema
-from understudy.errors import StudyError
 from understudy.nets import layers
 from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder
 from understudy.nets.layers import Params
+from understudy.recipes.options import VAEOptions
 from understudy.release.generator import Generator
-from understudy.study import setting
 from understudy.training.server import ServerOptimiser
 
 __all__ = [
-    "VAEOptions",
     "autoencoder",
     "balance",
     "decoder_release",
@@ -33,83 +30,6 @@ __all__ = [
     "size",
     "unpack",
 ]
-
-
-@dataclass(frozen=True)
-class VAEOptions:
-    """The part of ``[recipe]`` that every VAE recipe has."""
-
-    net: Literal["dense", "conv"] = setting("dense", "dense, or the paper's convolutions")
-    norm: Literal["none", "group", "batch"] = setting(
-        "none", "none or group, in convolutional nets; batch is refused: it mixes records"
-    )
-    latent: int = setting(16, "dimensions of the latent space")
-    widths: tuple[int, ...] = setting((128,), "hidden layers of the encoder")
-    decoder_widths: tuple[int, ...] = setting((128,), "hidden layers of the shared decoder")
-    cosines: int | None = setting(
-        None, "lowest frequencies that dense nets see: 12 per image side, 64 of a series; 0: all"
-    )
-    beta: float = setting(1.0, "weight of the KL term")
-    server: Literal["adam", "sgd"] = setting("adam", "server optimiser on the noised mean")
-    server_rate: float = setting(0.016, "its rate (at the start)")
-    momentum: float = setting(0.9, "its momentum")
-    decay: Literal["cosine", "none"] = setting("cosine", "how its rate falls over the rounds")
-    average: float = setting(0.2, "share of the last rounds whose decoders are averaged")
-    sharpness: float = setting(2.0, "contrast of released images: the logits are multiplied by it")
-    warm_start: float = setting(
-        0.0, "share of ε for a first round of fedmoments whose samples pre-train the nets; 0: none"
-    )
-    warm_coefficients: int = setting(150, "fedmoments' coefficients in a warm start")
-    warm_spread: float = setting(2.0, "variance of the warm start's images (fedmoments' spread)")
-    warm_contrast: float = setting(8.0, "contrast of the warm start's images; 0 cuts them off")
-    warm_share: float = setting(
-        0.5, "share of the released rows that the warm start draws; the decoder draws the rest"
-    )
-    warm_steps: int = setting(2000, "training steps on warm-start samples or public rows")
-    public: str = setting("", "a file of rows that are public: the nets are pre-trained on them")
-
-    def __post_init__(self) -> None:
-        if self.norm == "batch":
-            raise StudyError(
-                'recipe.norm "none" or "group"',
-                '"batch": BatchNorm lets the records of a batch see each other, so no record '
-                "could be clipped alone, and its running statistics would leave without noise",
-                'set norm = "group"',
-            )
-        if self.norm == "group" and self.net == "dense":
-            raise StudyError(
-                'recipe.norm = "group" with net = "conv"', "a dense net", "leave one of them out"
-            )
-        if self.warm_start and self.public:
-            raise StudyError(
-                "one of recipe.warm_start and recipe.public", "both", "leave one of them out"
-            )
-        self._check_numbers()
-
-    def _check_numbers(self) -> None:
-        """What would only fail, or mean nothing, once a round has been charged."""
-        counts = (self.latent, *self.widths, *self.decoder_widths)
-        counts += (self.warm_coefficients, self.warm_steps)
-        if min(counts) < 1 or (self.cosines or 0) < 0:
-            raise StudyError(
-                "recipe.latent, widths, decoder_widths, warm_coefficients and warm_steps of at "
-                "least 1, and cosines of at least 0",
-                "a smaller number",
-                "correct it",
-            )
-        checks = {
-            "beta": (0 <= self.beta < math.inf, "of 0 or more"),
-            "server_rate": (0 < self.server_rate < math.inf, "above 0 and finite"),
-            "sharpness": (0 < self.sharpness < math.inf, "above 0 and finite"),
-            "momentum": (0 <= self.momentum < 1, "from 0 to below 1"),
-            "average": (0 <= self.average <= 1, "from 0 to 1"),
-            "warm_start": (0 <= self.warm_start < 1, "from 0 to below 1"),
-            "warm_share": (0 <= self.warm_share <= 1, "from 0 to 1"),
-        }
-        for name, (fits, wanted) in checks.items():
-            if not fits:
-                found = f"{getattr(self, name)}"
-                raise StudyError(f"recipe.{name} {wanted}", found, "correct it")
 
 
 def autoencoder(

@@ -11,58 +11,28 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from understudy.data.schema import Schema
 from understudy.data.shards import Shards
-from understudy.errors import StudyError
 from understudy.federation.recipe import State
 from understudy.nets import layers
 from understudy.nets.autoencoder import DECODER, Autoencoder, init, wae_loss
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import public, selection, vae, warm
+from understudy.recipes.options import WAEOptions
 from understudy.recipes.public import Examples
-from understudy.recipes.selection import SelectionOptions
 from understudy.rng import Streams
-from understudy.study import Training, setting
+from understudy.study import Training
 from understudy.training.loop import Batch, train
 from understudy.training.optim import Adam
 from understudy.training.server import ServerOptimiser
 
-__all__ = ["UNIFORM_ROWS", "SharedWAE", "WAEOptions"]
+__all__ = ["UNIFORM_ROWS", "SharedWAE"]
 
 UNIFORM_ROWS = 10_000
-
-
-@dataclass(frozen=True)
-class WAEOptions(SelectionOptions):
-    """The part of ``[recipe]`` that every WAE recipe has."""
-
-    latent: int = setting(16, "dimensions of the latent space")
-    penalty: float = setting(1.0, "λ: weight of the MMD between latents and prior")
-    pretrain: Literal["none", "uniform", "public"] = setting(
-        "none", "pre-train on no rows, on uniform rows of the public schema, or on public rows"
-    )
-    public: str = setting("", 'with pretrain = "public": the file of public rows')
-    pretrain_steps: int = setting(2000, "training steps on auxiliary rows")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if min(self.latent, self.pretrain_steps) < 1 or not 0 <= self.penalty < float("inf"):
-            raise StudyError(
-                "recipe.latent and pretrain_steps of at least 1, and a penalty of 0 or more",
-                f"{self.latent}, {self.pretrain_steps}, {self.penalty}",
-                "correct it",
-            )
-        if (self.pretrain == "public") != bool(self.public):
-            raise StudyError(
-                'recipe.public exactly where pretrain = "public"',
-                f"pretrain = {self.pretrain!r}, public = {self.public!r}",
-                "name a file of public rows, or leave both out",
-            )
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,9 @@ from understudy.nets.autoencoder import Autoencoder, init, vae_loss
 from understudy.nets.layers import Params
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes.fedmoments import FedMoments
+from understudy.recipes.options import VAEOptions
 from understudy.recipes.public import Examples
-from understudy.recipes.vae import VAEOptions, balance
+from understudy.recipes.vae import balance
 from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Cohort, Study

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 from understudy.errors import StudyError
 from understudy.federation.recipe import Recipe
-from understudy.recipes.dp_fed_wae.options import INFO, DpFedWAEOptions
+from understudy.recipes.catalogue import DP_FED_WAE as INFO
 from understudy.recipes.dp_fed_wae.paper import as_published
 from understudy.recipes.dp_fed_wae.parts import by_parts
+from understudy.recipes.options import DpFedWAEOptions
 from understudy.study import Study, options
 
-__all__ = ["DpFedWAE", "DpFedWAEOptions"]
+__all__ = ["DpFedWAE"]
 
 
 class DpFedWAE:

@@ -19,7 +19,9 @@ from understudy.federation.recipe import Recipe, RecipeInfo, State, Task
 from understudy.federation.slots import Private
 from understudy.nets.autoencoder import Autoencoder
 from understudy.recipes import public, selection, vae
-from understudy.recipes.dp_fed_wae.options import INFO, DpFedWAEOptions, image_net, table_net
+from understudy.recipes.catalogue import DP_FED_WAE as INFO
+from understudy.recipes.dp_fed_wae.nets import image_net, table_net
+from understudy.recipes.options import DpFedWAEOptions
 from understudy.recipes.public import Examples
 from understudy.recipes.wae import UNIFORM_ROWS, SharedWAE
 from understudy.release.generator import Generator

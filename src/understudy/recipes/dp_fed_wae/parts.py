@@ -31,8 +31,10 @@ from understudy.nets import layers, stacked
 from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder, sample
 from understudy.nets.stacked import ClassifierNet
 from understudy.recipes import public, selection, vae
-from understudy.recipes.dp_fed_wae.options import INFO, DpFedWAEOptions, table_net
+from understudy.recipes.catalogue import DP_FED_WAE as INFO
+from understudy.recipes.dp_fed_wae.nets import table_net
 from understudy.recipes.fedavg import Local
+from understudy.recipes.options import DpFedWAEOptions
 from understudy.recipes.public import Examples
 from understudy.recipes.wae import UNIFORM_ROWS, SharedWAE
 from understudy.release.generator import Generator

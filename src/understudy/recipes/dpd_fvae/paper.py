@@ -23,8 +23,9 @@ from understudy.federation.slots import Private
 from understudy.nets.autoencoder import DECODER, ENCODER, record_losses
 from understudy.privacy.clip import clip
 from understudy.recipes import vae
-from understudy.recipes.dpd_fvae.options import INFO, DpdFVAEOptions
+from understudy.recipes.catalogue import DPD_FVAE as INFO
 from understudy.recipes.dpd_fvae.records import check
+from understudy.recipes.options import DpdFVAEOptions
 from understudy.recipes.shared_vae import SharedVAE
 from understudy.rng import Streams
 from understudy.study import Study, Training

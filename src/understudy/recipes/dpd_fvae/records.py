@@ -42,7 +42,8 @@ from understudy.nets.autoencoder import (
 from understudy.nets.layers import Params
 from understudy.privacy.clip import Bounded
 from understudy.recipes import public, vae, warm
-from understudy.recipes.dpd_fvae.options import INFO, DpdFVAEOptions
+from understudy.recipes.catalogue import DPD_FVAE as INFO
+from understudy.recipes.options import DpdFVAEOptions
 from understudy.recipes.public import Examples
 from understudy.recipes.shared_vae import SharedVAE
 from understudy.rng import Streams

@@ -20,8 +20,9 @@ from understudy.federation.slots import Private
 from understudy.nets.autoencoder import DECODER, ENCODER
 from understudy.nets.layers import Params
 from understudy.recipes import public, vae, warm
-from understudy.recipes.dpd_fvae.options import INFO, DpdFVAEOptions
+from understudy.recipes.catalogue import DPD_FVAE as INFO
 from understudy.recipes.fedavg import Local
+from understudy.recipes.options import DpdFVAEOptions
 from understudy.recipes.shared_vae import SharedVAE, own_encoder
 from understudy.rng import Streams
 from understudy.study import Study
