@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.data import Column, Schema
 from understudy.data.layout import overlap, overlap_notes
+from understudy.data.schema import Column, Schema
 from understudy.errors import SchemaError
 
 TEXT = """
