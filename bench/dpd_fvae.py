@@ -34,10 +34,10 @@ import numpy as np
 import torch
 
 from understudy import Records, Release, Schema, Study, run
-from understudy.evaluate import students
-from understudy.evaluate.frechet import measure_frechet
-from understudy.evaluate.images import score_images
-from understudy.evaluate.rows import Rows
+from understudy.evaluation import students
+from understudy.evaluation.frechet import measure_frechet
+from understudy.evaluation.images import score_images
+from understudy.evaluation.rows import Rows
 from understudy.recipes import build
 from understudy.release.generator import Generator
 from understudy.rng import Streams

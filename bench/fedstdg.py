@@ -39,8 +39,8 @@ from understudy.data.bundled import sines
 from understudy.data.schema import Column
 from understudy.data.shards import Shards
 from understudy.data.table import write
-from understudy.evaluate.clouds import coverage, mmd
-from understudy.evaluate.forecasts import Forecasting, next_step_mae
+from understudy.evaluation.clouds import coverage, mmd
+from understudy.evaluation.forecasts import Forecasting, next_step_mae
 from understudy.federation.recipe import State, Task
 from understudy.federation.slots import Private
 from understudy.privacy.claim import headline

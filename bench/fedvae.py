@@ -39,7 +39,7 @@ from understudy.nets.classifier import (
     fit,
     predict,
 )
-from understudy.privacy import Event, cost
+from understudy.privacy.account import Event, cost
 from understudy.rng import Streams
 
 DATA = Path(os.environ.get("UNDERSTUDY_DATA", Path(__file__).parents[2] / "shared" / "data"))

@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Literal
 from understudy.data.schema import Schema
 from understudy.data.split_rules import SplitName, follows
 from understudy.errors import PrivacyError, StudyError
+from understudy.privacy.terms import Trust, Unit
 from understudy.settings import Settings, allowed, known, options, read, setting
-from understudy.terms import Trust, Unit
 
 if sys.version_info >= (3, 11):
     import tomllib

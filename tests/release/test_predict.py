@@ -24,7 +24,7 @@ from understudy.data.records import Records
 from understudy.data.schema import Column, Schema
 from understudy.data.table import write
 from understudy.errors import DataError, ReleaseError
-from understudy.evaluate import evaluate
+from understudy.evaluation.compare import evaluate
 from understudy.nets import layers
 from understudy.nets.stacked import ClassifierNet
 from understudy.release import verify

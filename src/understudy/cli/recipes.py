@@ -12,8 +12,7 @@ from rich.table import Table
 from understudy.cli.console import JSON, plain_errors, print_json
 from understudy.data.schema_toml import toml_value
 from understudy.errors import StudyError
-from understudy.federation.recipe import RecipeInfo
-from understudy.recipes import infos
+from understudy.federation.info import RecipeInfo
 from understudy.settings import allowed, nearest
 
 __all__ = ["recipes"]
@@ -27,6 +26,8 @@ def recipes(
     Examples:  understudy recipes  ·  understudy recipes fedvae
     """
     with plain_errors(json):
+        from understudy.recipes import infos
+
         found = infos()
         if name is not None and name not in found:
             how = f"choose one of these{nearest(name, found)}"

@@ -38,6 +38,7 @@ from understudy.data.layout import overlap, overlap_notes
 from understudy.data.schema import Schema
 from understudy.data.shards import Shards
 from understudy.errors import PrivacyError, StudyError, WireError
+from understudy.federation.info import RecipeInfo
 from understudy.federation.slots import Private
 from understudy.privacy.account import pure_epsilon
 from understudy.privacy.clip import Bounded, Slot, Unit
@@ -78,23 +79,6 @@ class Task:
             expected = f"a task's {name}: 32-bit numbers of shape {[*shape]}"
             raise WireError(expected, told, "ask whoever runs the server; nothing was sent")
         return found
-
-
-@dataclass(frozen=True)
-class RecipeInfo:
-    """What `understudy recipes` shows, and the table of what is supported."""
-
-    name: str
-    title: str
-    paper: str
-    summary: str
-    kinds: tuple[str, ...]
-    supports: frozenset[tuple[Unit, Trust]]
-    default: tuple[Unit, Trust]
-    options: type
-    rounds: int
-    corrections: str = ""
-    cohort: int = 1  # sites of a round at least, where a recipe of choices may set its own rounds
 
 
 class Recipe(Protocol):

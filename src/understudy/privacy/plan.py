@@ -20,7 +20,7 @@ from understudy.privacy.checks import check_plan, check_receipt, whole_round
 from understudy.privacy.clip import Receipt, Slot, Unit
 from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection
-from understudy.terms import Trust
+from understudy.privacy.terms import Trust
 
 __all__ = ["NO_BOUND", "Part", "PrivacyPlan", "Rule", "Trust", "default_delta", "solve"]
 
