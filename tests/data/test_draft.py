@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from understudy.data.check import check
-from understudy.data.draft import draft, outwards
-from understudy.data.draft_series import SeriesHints
+from understudy.data.draft import SeriesHints, draft
+from understudy.data.draft.columns import outwards
 from understudy.data.encode import encode
 from understudy.data.schema import Schema
 from understudy.data.table import read
