@@ -34,6 +34,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from common import arguments, load, provenance, save, spread
+from understudy.federation.slots import Private
 
 from understudy import Records, Release, Schema, Study, run
 from understudy.data.bundled import sines
@@ -43,7 +44,6 @@ from understudy.data.table import write
 from understudy.evaluation.clouds import coverage, mmd
 from understudy.evaluation.forecasts import Forecasting, next_step_mae
 from understudy.federation.recipe import State, Task
-from understudy.federation.slots import Private
 from understudy.privacy.claim import headline
 from understudy.recipes import RECIPES, build, fedstdg
 from understudy.recipes.fedstdg import FedSTDG

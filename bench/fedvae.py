@@ -29,7 +29,8 @@ import torch
 from sklearn.metrics import f1_score
 
 from understudy import Records, Schema, Study, run
-from understudy.data import Column, write
+from understudy.data.schema import Column
+from understudy.data.table import write
 from understudy.nets.student import (
     Student,
     StudentTraining,

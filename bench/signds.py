@@ -37,13 +37,13 @@ import pandas as pd
 import torch
 from common import arguments, load, provenance, save, spread
 from perturbation import duchi, fedsel, hybrid, piecewise
+from understudy.federation.slots import Private
 
 from understudy import Records, Schema, Study, run
 from understudy.data.encode import encode
 from understudy.data.schema import Column
 from understudy.data.shards import Shards
 from understudy.federation.cohort import scheduled
-from understudy.federation.slots import Private
 from understudy.privacy.claim import claims, headline
 from understudy.recipes import build
 from understudy.recipes.signds import SignDS

@@ -21,10 +21,9 @@ from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
 from understudy.data.table import from_frame
 from understudy.errors import StudyError
-from understudy.federation.slots import Private
 from understudy.recipes.fedmoments import FedMoments
 from understudy.recipes.options import FedMomentsOptions
-from understudy.rng import NoiseSource, Streams
+from understudy.rng import Streams
 from understudy.run import run
 
 COLUMNS = (
