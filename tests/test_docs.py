@@ -8,19 +8,29 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 from typer.main import get_command
 
 from understudy import errors, study
 from understudy.cli import app
-from understudy.data import bundled, schema
-from understudy.data.split import SPLITS
+from understudy.data import schema
+from understudy.data.bundled import bundled
+from understudy.data.split import SPLITS, option_names
 from understudy.recipes import build, infos
+from understudy.settings import allowed
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-TABLES = (study.Privacy, study.Cohort, study.Training, study.Simulation, study.SiteEntry)
+TABLES = (
+    study.Heading,
+    study.Privacy,
+    study.Cohort,
+    study.Training,
+    study.Simulation,
+    study.SiteEntry,
+)
 
 
 def page(name: str) -> str:
@@ -39,21 +49,17 @@ def slug(heading: str) -> str:
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.__name__)
 def test_study_page_has_every_setting_with_its_help(table: type) -> None:
-    declared = [f for f in fields(table) if f.name != "options"]
-    lines = [f"| `{f.name}` | {f.metadata['help']} |" for f in declared]
+    declared, hints = [f for f in fields(table) if f.name != "options"], get_type_hints(table)
+    lines = [
+        f"| `{f.name}` | {allowed(hints[f.name], f.metadata['range'])} | {f.metadata['help']} |"
+        for f in declared
+    ]
     assert [line for line in lines if line not in page("study.md")] == []
 
 
 def test_study_page_has_every_split_and_its_options() -> None:
-    rows = {
-        how: [name for name in list(inspect.signature(deal).parameters)[4:] if name != "records"]
-        for how, deal in SPLITS.items()
-        if how != "files"
-    }
-    lines = [
-        f"| `{how}` | {', '.join(f'`{name}`' for name in names) or ''}"
-        for how, names in rows.items()
-    ]
+    options = {how: ", ".join(f"`{name}`" for name in option_names(how)) for how in SPLITS}
+    lines = [f"| `{how}` | {names}" for how, names in options.items()]
     assert [line for line in lines if line not in page("study.md")] == []
 
 

@@ -265,17 +265,17 @@ def test_a_plan_that_changed_under_an_interrupted_run_stops_it(
 def test_a_resumed_seeded_run_draws_other_noise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from understudy.rng import NoiseSource
+    from understudy.rng import Draws
 
     draws: list[bytes] = []
-    normal = NoiseSource.normal
+    normal = Draws.normal
 
-    def note(self: NoiseSource, shape: tuple[int, ...]) -> np.ndarray:
+    def note(self: Draws, shape: tuple[int, ...]) -> np.ndarray:
         drawn = normal(self, shape)
         draws.append(drawn.tobytes())
         return drawn
 
-    monkeypatch.setattr(NoiseSource, "normal", note)
+    monkeypatch.setattr(Draws, "normal", note)
     for attempt in range(3):
         try:
             run(
@@ -517,20 +517,6 @@ def test_bad_rows_are_laid_at_their_sites_door_without_quoting_them(tmp_path: Pa
         run(asked, out=tmp_path / "out")
     assert "secret-value" not in str(refusal.value)
     assert not (tmp_path / "out.partial").exists() and not (tmp_path / "a.ledger").exists()
-
-
-def test_a_baseline_may_be_run_on_named_sites(tmp_path: Path) -> None:
-    asked = hospital(tmp_path, "none", recipe="central", privacy={})
-    asked = Study.parse(
-        {
-            "study": {"name": "base", "recipe": "central"},
-            "recipe": {"steps": 2, "widths": [4], "decoder_widths": [4], "latent": 2},
-            "site": [{"name": s.name, "data": s.data} for s in asked.sites],
-        },
-        schema=plain(),
-        base=tmp_path,
-    )
-    assert not run(asked).claims[0].private
 
 
 # What the sites' ledgers and the run's own remember of each other.

@@ -8,7 +8,7 @@
     ├── StudyError             4   the study file is wrong
     ├── PrivacyError           5   a privacy rule would be broken; nothing was spent
     │   └── BudgetError        6   the budget does not allow it; nothing was spent
-    ├── WireError              7   a message is malformed, too large or unsealed
+    ├── WireError              7   a message is malformed, too large or not sealed
     ├── ReleaseError           8   a release is truncated, tampered with or over-claimed
     └── OutputError            9   the output cannot be written (exists, no space)
 
@@ -74,14 +74,14 @@ class ReleaseError(UnderstudyError):
 
 
 class OutputError(UnderstudyError):
-    """The output cannot be written: it exists already, the disk is full or the folder closed."""
+    """The output cannot be written: it exists, the disk is full or the folder is read-only."""
 
     exit_code = 9
 
 
 def unwritable(what: str, error: OSError) -> OutputError:
-    """Why ``what`` was not written: only a full disk is helped by freeing space."""
+    """Why ``what`` was not written; freeing space helps only if the disk is full."""
     found = str(error.strerror or error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return OutputError(f"room to write {what}", found, "free space, then do it again")
-    return OutputError(f"to write {what}", found, "choose a folder you may write to")
+        return OutputError(f"room to write {what}", found, "free some space, then try again")
+    return OutputError(f"to write {what}", found, "choose a folder that you may write to")

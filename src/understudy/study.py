@@ -1,28 +1,24 @@
 """A study: everything the parties agree on before anything runs, read from ``study.toml``.
 
-Each setting is declared once, below, with its help text; the reference page and the
-errors derive from these declarations. Unknown keys are refused. What the recipe itself
-offers stands in the recipe's own options and is checked when the recipe is built.
+Each setting is declared once, below, with its range and its help text. The options of a recipe
+are declared beside the recipe, and checked when it is built.
 """
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
-import math
 import sys
-from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal
 
 from understudy.data.schema import Schema
-from understudy.data.schema_toml import toml_value
-from understudy.errors import StudyError
-from understudy.privacy.clip import Unit
-from understudy.privacy.plan import Trust
+from understudy.data.split_rules import SplitName, follows
+from understudy.errors import PrivacyError, StudyError
+from understudy.privacy.terms import Trust, Unit
+from understudy.settings import Settings, allowed, known, options, read, setting
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -30,83 +26,141 @@ else:  # pragma: no cover
     import tomli as tomllib
 
 __all__ = [
+    "TABLES",
     "Cohort",
+    "Heading",
     "Privacy",
     "Simulation",
     "SiteEntry",
     "Study",
     "Training",
     "allowed",
+    "options",
+    "refuse_split",
     "setting",
+    "split_notes",
 ]
 
-T = TypeVar("T")
 
+@dataclass(frozen=True)
+class Heading(Settings):
+    """``[study]``"""
 
-def setting(default: Any, help: str) -> Any:
-    """A field with its one-line explanation."""
-    if default is MISSING:
-        return field(metadata={"help": help})
-    return field(default=default, metadata={"help": help})
+    table: ClassVar[str] = "study"
+
+    name: str = setting(MISSING, "a name for people")
+    recipe: str = setting(MISSING, "which recipe to run; `understudy recipes` lists them")
+    schema: str | None = setting(None, "path of the schema file")
+    rounds: int | None = setting(None, "number of rounds; the recipe has a default", least=1)
 
 
 @dataclass(frozen=True)
-class Privacy:
+class Privacy(Settings):
     """``[privacy]``"""
 
-    trust: Trust | None = setting(None, "who adds the noise: central, local, distributed or none")
-    unit: Unit | None = setting(None, "what is protected: record, person or site")
-    epsilon: float | None = setting(None, "the ε to stay below; the noise is solved for it")
-    noise: float | None = setting(None, "the noise multiplier z; ε follows. One of epsilon, noise")
-    epsilon_per_update: float | None = setting(
-        None, "instead of epsilon, where sites send choices: the ε of one update of one site"
+    table: ClassVar[str] = "privacy"
+
+    trust: Trust | None = setting(None, "who adds the noise")
+    unit: Unit | None = setting(None, "what is protected")
+    epsilon: float | None = setting(None, "the total ε; the noise is computed from it", above=0)
+    noise: float | None = setting(
+        None, 'instead of epsilon: the noise multiplier z; for no noise, trust = "none"', above=0
     )
-    delta: float | None = setting(None, "δ; min(1e-5, N^-1.1) when left out")
-    clip: float | None = setting(None, "the L2 bound S on one unit's contribution")
+    epsilon_per_update: float | None = setting(
+        None, "instead of epsilon, where sites send choices: ε of one update of a site", above=0
+    )
+    delta: float | None = setting(None, "δ; by default min(1e-5, N^-1.1)", above=0)
+    clip: float | None = setting(None, "the L2 bound S on one unit's contribution", above=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        names = ("epsilon", "noise", "epsilon_per_update")
+        given = [f"privacy.{name}" for name in names if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise StudyError(f"one of {' and '.join(given)}", "several", "keep one of them")
+        if given and self.trust == "none":
+            raise StudyError(f'no {given[0]} with trust = "none"', "one", "remove one of the two")
 
 
 @dataclass(frozen=True)
-class Cohort:
+class Cohort(Settings):
     """``[cohort]``"""
 
-    rate: float | None = setting(None, "chance of each site to join a round, by secret coin flips")
-    size: int | None = setting(
-        None, "sites called to each round by a public schedule (local trust: no amplification)"
+    table: ClassVar[str] = "cohort"
+
+    rate: float | None = setting(
+        None, "chance of each site to join a round, by secret coin flips", above=0, most=1
     )
-    joins: int | None = setting(None, "the most rounds one site takes part in (local trust)")
+    size: int | None = setting(
+        None, "sites called to each round by a public schedule (local trust only)", least=1
+    )
+    joins: int | None = setting(
+        None, "the most rounds one site takes part in (local trust only)", least=1
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.size is not None and self.rate is not None:
+            raise StudyError(
+                "cohort.rate or cohort.size",
+                "both",
+                "use rate (coin flips) for central trust, size (a schedule) for local trust",
+            )
 
 
 @dataclass(frozen=True)
-class Training:
-    """``[training]``; what is left out is the recipe's choice"""
+class Training(Settings):
+    """``[training]``; the recipe has a default for each"""
 
-    epochs: int | None = setting(None, "local passes over the rows per round")
-    batch: int | None = setting(None, "rows per local step")
-    rate: float | None = setting(None, "local learning rate")
+    table: ClassVar[str] = "training"
+
+    epochs: int | None = setting(None, "local passes over the rows per round", least=1)
+    batch: int | None = setting(None, "rows per local step", least=1)
+    rate: float | None = setting(None, "local learning rate", above=0)
     optimiser: Literal["adam", "sgd"] | None = setting(None, "local optimiser")
 
 
 @dataclass(frozen=True)
-class Simulation:
-    """``[simulation]``: one file, cut into sites in this process"""
+class Simulation(Settings):
+    """``[simulation]``: one file, split into sites in this process"""
+
+    table: ClassVar[str] = "simulation"
 
     data: str = setting(MISSING, "path of the rows, or bundled:NAME")
-    sites: int = setting(MISSING, "number of sites to cut the rows into")
-    split: Literal[
-        "uniform", "kmeans", "geometric", "dirichlet", "classes", "column", "blocks", "person"
-    ] = setting(
-        "uniform", "uniform, kmeans, geometric, dirichlet, classes, column, blocks or person"
-    )
+    sites: int | None = setting(None, "number of sites", least=1)
+    split: SplitName = setting("uniform", "how; see below")
+    only: int | None = setting(None, "keep only this site, counted from 1", least=1)
     options: dict[str, Any] = field(default_factory=dict, metadata={"help": "options of the split"})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.split == "pooled":
+            if (self.sites or 1) > 1 or self.only is not None:
+                raise StudyError(
+                    'one site with simulation.split = "pooled"',
+                    "simulation.sites or simulation.only",
+                    "remove them",
+                )
+        elif self.sites is None:
+            raise StudyError("simulation.sites", "it is missing", "add it: number of sites")
+        elif self.only is not None and self.only > self.sites:
+            raise StudyError(f"simulation.only from 1 to {self.sites}", f"{self.only}", "lower it")
+
+    @property
+    def kept(self) -> slice:
+        """Which of the sites take part."""
+        return slice(None) if self.only is None else slice(self.only - 1, self.only)
 
 
 @dataclass(frozen=True)
-class SiteEntry:
+class SiteEntry(Settings):
     """``[[site]]``: one file per site"""
+
+    table: ClassVar[str] = "site"
 
     name: str = setting(MISSING, "the site's name")
     data: str = setting(MISSING, "path of its rows")
-    epsilon: float | None = setting(None, "the site's own cap on ε; it joins nothing beyond it")
+    epsilon: float | None = setting(None, "the site's own limit on its total ε", above=0)
     ledger: str | None = setting(None, "the site's own ledger, kept across studies")
 
 
@@ -127,25 +181,20 @@ class Study:
     base: Path = Path()
 
     def __post_init__(self) -> None:
-        _check_privacy(self.privacy)
-        _check_cohort(self.cohort)
-        _check_training(self.training)
+        Heading(self.name, self.recipe, rounds=self.rounds)  # the same ranges as in a file
         _check_sites(self)
-        if self.rounds is not None and self.rounds < 1:
-            raise StudyError("study.rounds of at least 1", str(self.rounds), "raise it")
 
     @classmethod
     def load(cls, path: str | Path) -> Study:
-        """Read a study file; paths inside are relative to it."""
+        """Read a study file. Paths in it are relative to it."""
         path = Path(path)
         try:
             data = tomllib.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             raise StudyError("a study file", f"no file {path.name}", "check the path") from error
         except OSError as error:
-            raise StudyError(
-                "a readable study file", f"{error.strerror}", "check the path"
-            ) from error
+            found = f"{error.strerror}"
+            raise StudyError("a readable study file", found, "check the path") from error
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise StudyError("a TOML study file", f"{error}", "fix the syntax") from error
         return cls.parse(data, base=path.parent)
@@ -155,50 +204,45 @@ class Study:
         cls, data: Mapping[str, Any], *, base: Path = Path(), schema: Schema | None = None
     ) -> Study:
         """Build a study from the tables of a study file."""
-        _known(data, {"study", "privacy", "cohort", "training", "recipe", "simulation", "site"}, "")
-        head = data.get("study", {})
-        _known(head, {"name", "schema", "recipe", "rounds"}, "study.")
-        _mapping(data.get("recipe", {}), "recipe.")
-        if not isinstance(data.get("site", []), list):
-            raise StudyError("a list of [[site]] tables", "something else", "write [[site]]")
-        for key in ("name", "recipe") + (() if schema else ("schema",)):
-            if not isinstance(head.get(key), str):
-                raise StudyError(f"study.{key} as text", "nothing of the kind", f"add {key} = …")
+        known(data, ("study", "recipe", "simulation", "site", *TABLES), "")
+        head = read(Heading, data.get("study", {}), "study")
+        if schema is None and head.schema is None:
+            raise StudyError("study.schema", "it is missing", 'add schema = "schema.toml"')
         simulation = data.get("simulation")
         return cls(
-            name=head["name"],
-            schema=schema or Schema.load(base / head["schema"]),
-            recipe=head["recipe"],
-            rounds=_typed(head.get("rounds"), int | None, "study.rounds"),
-            privacy=_table(Privacy, data.get("privacy", {}), "privacy."),
-            cohort=_table(Cohort, data.get("cohort", {}), "cohort."),
-            training=_table(Training, data.get("training", {}), "training."),
-            options=dict(data.get("recipe", {})),
-            simulation=_simulation(simulation) if simulation is not None else None,
-            sites=tuple(_table(SiteEntry, s, "site.") for s in data.get("site", [])),
+            name=head.name,
+            schema=schema or Schema.load(base / str(head.schema)),
+            recipe=head.recipe,
+            rounds=head.rounds,
+            options=_mapping(data.get("recipe", {}), "recipe"),
+            simulation=None if simulation is None else _simulation(simulation),
+            sites=_entries(data.get("site", [])),
             base=base,
+            **{name: read(table, data.get(name, {}), name) for name, table in TABLES.items()},
         )
 
     @property
     def n_sites(self) -> int:
         """How many sites take part (public)."""
-        if self.sites:
-            return len(self.sites)
-        return self.simulation.sites if self.simulation else 1
+        if self.simulation is None:
+            return len(self.sites) or 1
+        return 1 if self.simulation.only else self.simulation.sites or 1
+
+    @property
+    def site_names(self) -> Sequence[str]:
+        """The names of the sites; simulated ones are numbered."""
+        return [site.name for site in self.sites] or Numbered(self.n_sites)
 
     @property
     def hash(self) -> str:
-        """Names the agreement: both ends compare it. Local paths and caps are not part of it."""
-        text = json.dumps(self.agreement(), sort_keys=True, default=str)
-        return hashlib.sha256(text.encode()).hexdigest()
+        """Names the agreement: both ends compare it. Local paths and limits are not part of it."""
+        return _digest(self.agreement())
 
     @property
     def inputs(self) -> str:
-        """Names where the rows come from and how they are cut: a resumed run must have the same."""
-        held = [asdict(entry) for entry in self.sites]
+        """Names where the rows come from and how they are split: a resumed run needs the same."""
         simulated = None if self.simulation is None else asdict(self.simulation)
-        text = json.dumps([held, simulated], sort_keys=True, default=str)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return _digest([[asdict(entry) for entry in self.sites], simulated])
 
     def agreement(self) -> dict[str, Any]:
         """What all parties must have in common."""
@@ -214,157 +258,92 @@ class Study:
             "options": dict(self.options),
         }
 
+    def split_moves_others(self, unit: Unit) -> bool:
+        """Whether removing one unit can move rows of others to another site."""
+        if self.simulation is None or unit == "site":
+            return False
+        found = follows(self.schema, self.simulation.split, self.simulation.options)
+        return found != "row" and (found, unit) != ("person", "person")
 
-def options(cls: type[T], data: Mapping[str, Any]) -> T:
-    """A recipe's own options from ``[recipe]``, checked like every other table."""
-    return _table(cls, data, "recipe.")
+
+@dataclass(frozen=True)
+class Numbered(Sequence[str]):
+    """Names of simulated sites, made on demand: there may be millions."""
+
+    many: int
+
+    def __len__(self) -> int:
+        return self.many
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(self.many)[index]]
+        return f"site-{range(self.many)[index] + 1}"
 
 
-def _simulation(data: Mapping[str, Any]) -> Simulation:
-    """Keys that are not ours are options of the split."""
-    _mapping(data, "simulation.")
-    names = {f.name for f in fields(Simulation)} - {"options"}
-    own = {k: v for k, v in data.items() if k in names}
-    table = _table(Simulation, own, "simulation.")
-    if table.sites < 1:
-        raise StudyError("simulation.sites of at least 1", str(table.sites), "raise it")
-    return Simulation(
-        table.data, table.sites, table.split, {k: v for k, v in data.items() if k not in own}
+TABLES: dict[str, type] = {"privacy": Privacy, "cohort": Cohort, "training": Training}
+
+
+def refuse_split(study: Study, unit: Unit, trust: Trust) -> None:
+    """Refuse claims about records or persons that the simulated split does not allow.
+
+    Under local trust the server sees the update of every site. Where removing one row moves
+    others, several updates change by more than the bound on that row.
+    """
+    simulation = study.simulation
+    seen = trust == "local" or (trust != "none" and simulation is not None and simulation.only)
+    if simulation is not None and seen and study.split_moves_others(unit):
+        raise PrivacyError(
+            f"a split that keeps every other row at its site, to protect one {unit} "
+            f'with trust = "{trust}"',
+            f'split = "{simulation.split}", where removing one {unit} can move rows of others',
+            'use split = "uniform", or unit = "site", or trust = "central" with all sites',
+        )
+
+
+def split_notes(study: Study) -> tuple[str, ...]:
+    """What every claim on a simulated federation says about its split."""
+    if study.simulation is None or study.simulation.split == "pooled":
+        return ()
+    return (
+        f'the split into sites (split = "{study.simulation.split}") was simulated and is taken as '
+        "given: the claim compares tables in which all other rows stay at their sites",
     )
 
 
-def _mapping(data: object, where: str) -> None:
+def _digest(value: object) -> str:
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _mapping(data: Any, where: str) -> dict[str, Any]:
     if not isinstance(data, Mapping):
-        raise StudyError(
-            f"a table [{where.rstrip('.')}]", type(data).__name__, "write [table] headers"
-        )
+        raise StudyError(f"a table [{where}]", type(data).__name__, f"write [{where}]")
+    return dict(data)
 
 
-def _nearest(key: str, names: set[str]) -> str:
-    found = difflib.get_close_matches(key, names, 1)
-    return f" (did you mean {found[0]}?)" if found else ""
+def _entries(data: Any) -> tuple[SiteEntry, ...]:
+    if not isinstance(data, list):
+        raise StudyError("a list of [[site]] tables", type(data).__name__, "write [[site]]")
+    return tuple(read(SiteEntry, entry, "site") for entry in data)
 
 
-def _known(data: Mapping[str, Any], names: set[str], where: str) -> None:
-    _mapping(data, where)
-    for key in data:
-        if key not in names:
-            raise StudyError(
-                f"one of {', '.join(sorted(where + name for name in names))}",
-                f"unknown key {where}{key}",
-                f"check the spelling{_nearest(key, names)}; unknown keys are never ignored",
-            )
-
-
-def _table(cls: type[T], data: Mapping[str, Any], where: str) -> T:
-    assert is_dataclass(cls)
-    _known(data, {f.name for f in fields(cls)}, where)
-    hints = get_type_hints(cls)
-    for f in fields(cls):
-        if f.name not in data and f.default is MISSING and f.default_factory is MISSING:
-            raise StudyError(f"{where}{f.name}", "it is missing", f"add it: {f.metadata['help']}")
-    return cls(**{k: _typed(v, hints[k], where + k) for k, v in data.items()})
-
-
-def _typed(value: Any, hint: Any, where: str) -> Any:
-    """The value if it has the declared type (an int may stand for a float)."""
-    for choice in _choices(hint):
-        if get_origin(choice) is Literal:
-            if value in get_args(choice):
-                return value
-        elif get_origin(choice) is tuple:
-            if isinstance(value, (list, tuple)):
-                return tuple(_typed(v, get_args(choice)[0], where) for v in value)
-        elif choice is float and type(value) in (int, float):
-            return float(value)
-        elif choice in (int, str, bool) and type(value) is choice:
-            return value
-        elif choice is type(None) and value is None:
-            return None
-        elif get_origin(choice) is dict and isinstance(value, dict):
-            return value
-        elif value == choice and type(value) is type(choice):
-            return value
-    raise StudyError(
-        f"{where} as {allowed(hint)}", f"{type(value).__name__} {value!r}", "correct the value"
-    )
-
-
-def allowed(hint: Any) -> str:
-    """What a setting of this type may be, as it stands in a study file."""
-    return " or ".join(_name(choice) for choice in _choices(hint) if choice is not type(None))
-
-
-def _choices(hint: Any) -> tuple[Any, ...]:
-    several = get_origin(hint) in (UnionType, Literal) or _is_union(hint)
-    return get_args(hint) if several else (hint,)
-
-
-def _name(choice: Any) -> str:
-    if get_origin(choice) is Literal:
-        return allowed(choice)
-    if get_origin(choice) is tuple:
-        return f"a list of {_name(get_args(choice)[0]).removeprefix('a ')}s"
-    return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(
-        choice, toml_value(choice) if isinstance(choice, str) else "a table"
-    )
-
-
-def _is_union(hint: Any) -> bool:
-    return str(get_origin(hint)) == "typing.Union"
-
-
-def _check_privacy(privacy: Privacy) -> None:
-    for name in ("epsilon", "epsilon_per_update", "delta", "clip"):
-        value = getattr(privacy, name)
-        if value is not None and not (value > 0 and math.isfinite(value)):
-            raise StudyError(f"privacy.{name} above 0 and finite", f"{value}", "correct it")
-    given = (privacy.epsilon, privacy.noise, privacy.epsilon_per_update)
-    if sum(value is not None for value in given) > 1:
-        raise StudyError(
-            "one of privacy.epsilon, privacy.noise and privacy.epsilon_per_update",
-            "several",
-            "give one; the others follow",
-        )
-    if privacy.trust == "none":
-        if any(given):
-            raise StudyError('no ε and no noise with trust = "none"', "one of them", "leave it out")
-    elif privacy.noise is not None and not (privacy.noise > 0 and math.isfinite(privacy.noise)):
-        raise StudyError(
-            "privacy.noise above 0",
-            f"{privacy.noise}",
-            'for a run without noise say trust = "none"',
-        )
-
-
-def _check_cohort(cohort: Cohort) -> None:
-    if cohort.size is not None and (cohort.rate is not None or cohort.size < 1):
-        raise StudyError(
-            "cohort.rate, or a cohort.size of at least 1",
-            f"size {cohort.size}, rate {cohort.rate}",
-            "coin flips (rate) serve central trust, a schedule (size) serves local trust",
-        )
-    if cohort.rate is not None and not 0 < cohort.rate <= 1:
-        raise StudyError("cohort.rate in (0, 1]", f"{cohort.rate}", "e.g. rate = 0.1")
-    if cohort.joins is not None and cohort.joins < 1:
-        raise StudyError("cohort.joins of at least 1", f"{cohort.joins}", "raise it")
-
-
-def _check_training(training: Training) -> None:
-    for name in ("epochs", "batch", "rate"):
-        value = getattr(training, name)
-        if value is not None and not (value > 0 and math.isfinite(value)):
-            raise StudyError(f"training.{name} above 0 and finite", f"{value}", "correct it")
+def _simulation(data: Any) -> Simulation:
+    """Keys that are not ours are options of the split."""
+    names = {f.name for f in fields(Simulation)} - {"options"}
+    given = _mapping(data, "simulation")
+    own = {key: value for key, value in given.items() if key in names}
+    rest = {key: value for key, value in given.items() if key not in names}
+    return read(Simulation, {**own, "options": rest}, "simulation")
 
 
 def _check_sites(study: Study) -> None:
     if study.sites and study.simulation is not None:
-        raise StudyError("[simulation] or [[site]] entries", "both", "leave one of them out")
+        raise StudyError("[simulation] or [[site]] entries", "both", "remove one of them")
     if len({entry.name for entry in study.sites}) < len(study.sites):
-        raise StudyError("a name of its own for each site", "a repeated name", "rename one")
+        raise StudyError("a different name for each site", "a repeated name", "rename one")
     ledgers = [study.base / entry.ledger for entry in study.sites if entry.ledger]
     if len({path.resolve() for path in ledgers}) < len(ledgers):
-        raise StudyError("a ledger of its own for each site", "a shared one", "name another file")
-    for entry in study.sites:
-        if entry.epsilon is not None and not (entry.epsilon > 0 and math.isfinite(entry.epsilon)):
-            raise StudyError("site.epsilon above 0 and finite", f"{entry.epsilon}", "correct it")
+        raise StudyError(
+            "a ledger of its own for each site", "a shared one", "name another file for one of them"
+        )

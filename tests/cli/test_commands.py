@@ -94,7 +94,7 @@ def test_recipes_lists_all_and_explains_each() -> None:
 def test_recipes_says_what_each_option_may_be_and_is_by_default() -> None:
     shown = runner.invoke(app, ["recipes", "signds"], env={"COLUMNS": "200"}).output
     lines = {line.split("│")[1].strip(): line for line in shown.splitlines() if "│" in line}
-    assert '"logistic" or "nn" or "lenet" or "wae"' in lines["model"]
+    assert '"logistic", "nn" or "lenet"' in lines["model"]
     assert lines["model"].split("│")[2].strip() == '"logistic"', "as it stands in a study file"
     assert "a whole number" in lines["hidden"] and "a number" in lines["top"]
     vae = runner.invoke(app, ["recipes", "fedvae"], env={"COLUMNS": "200"}).output
@@ -153,7 +153,7 @@ def test_reading_a_folder_of_images_shows_a_bar(
     def bar(title: str, quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
         yield lambda *told: None if quiet else seen.append(told)
 
-    for module in ("study", "schema"):
+    for module in ("training", "schema"):
         monkeypatch.setattr(f"understudy.cli.{module}.bar", bar)
     rng = np.random.default_rng(0)
     (tmp_path / "images").mkdir()
@@ -195,7 +195,7 @@ def test_plan_says_how_often_a_schedule_calls_a_site_and_what_it_chooses_from(pl
     (place / "choices.toml").write_text(CHOICES)
     words = ["plan", str(place / "choices.toml")]
     shown = runner.invoke(app, words, env={"COLUMNS": "300"}).output
-    assert "7 sites a round by a public schedule, none more than 4 time(s)" in shown
+    assert "7 sites per round on a public schedule, each at most 4 times" in shown
     assert "chosen from" in shown and "update itself" not in shown, "parts of it, both signs"
     (part,) = json.loads(invoke(*words, "--json"))["plan"]["parts"]
     assert part["rule"]["epsilon"] == 1.5
@@ -278,7 +278,7 @@ def test_evaluate_shows_distances_where_there_is_nothing_to_learn(unlabelled: Pa
     text = invoke(
         "evaluate", unlabelled / "release", "--real", unlabelled / "rows.csv", "--out", out
     )
-    assert "student" not in text, "an empty table says nothing"
+    assert "models tested" not in text, "an empty table says nothing"
     found = json.loads((out / "scores.json").read_text())["fidelity"]["overall"][0]
     line = next(line for line in text.splitlines() if found["name"] in line)
     assert f"{found['synthetic']['value']:.3f}" in line and f"{found['real']['value']:.3f}" in line
@@ -366,7 +366,7 @@ def test_ctrl_c_before_the_first_round_ends_at_once_and_spends_nothing(
         reading(64, 4000)
         pytest.fail("it goes on reading")
 
-    monkeypatch.setattr("understudy.cli.study.run_study", pressed)
+    monkeypatch.setattr("understudy.cli.training.run_study", pressed)
     said = invoke("run", place / "study.toml", "--out", tmp_path / "r", "--quiet", code=130)
     assert "Nothing was spent" in said and "--resume" not in said
 

@@ -1,4 +1,4 @@
-"""The doctor names what is wrong, says how to mend it, and fails only for what is required."""
+"""The doctor names what is wrong, says how to fix it, and fails only for what is required."""
 
 from __future__ import annotations
 
@@ -21,11 +21,27 @@ OPTIONAL = Check("toy", False, "gone", "buy toy[big]", required=False)
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, *findings: Check) -> None:
-    monkeypatch.setattr(module, "examine", lambda: findings)
+    monkeypatch.setattr(module, "examine", lambda checks: findings)
 
 
 def test_this_machine_passes_every_required_check() -> None:
-    assert [f for f in examine() if f.required and not f.ok] == []
+    findings = examine(module.CHECKS + module.LOADED)
+    assert [f for f in findings if f.required and not f.ok] == []
+
+
+def test_full_adds_the_checks_that_load_libraries() -> None:
+    names = [check["name"] for check in json.loads(run(app, ["--json", "--full"]).stdout)["checks"]]
+    assert {"PyTorch in use", "dp-accounting"} < set(names)
+    names = [check["name"] for check in json.loads(run(app, ["--json"]).stdout)["checks"]]
+    assert "PyTorch" in names and "dp-accounting" not in names
+
+
+@pytest.mark.parametrize(("version", "ok"), [("2.9.1", False), ("2.10.0+cpu", True), (None, False)])
+def test_old_or_missing_torch_is_refused(
+    version: str | None, ok: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_version", lambda name: version)
+    assert module.torch_version().ok is ok
 
 
 def test_accountant_check_fails_if_the_known_value_is_missed(

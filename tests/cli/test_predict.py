@@ -87,8 +87,8 @@ def test_a_table_with_labels_is_predicted_and_measured(
     assert right > 0.85, "the toy should tell these apart"
     assert f"accuracy {right:.3f}" in text
     often = truth.value_counts(normalize=True).max()
-    assert f"always answering the commonest class: {often:.3f}" in text
-    assert "on these 569 rows" in text and "no part of the release" in " ".join(text.split())
+    assert f"always predicting the commonest class: {often:.3f}" in text
+    assert "on these 569 rows" in text and "not part of the release" in " ".join(text.split())
     assert [p.name for p in tmp_path.iterdir()] == [name], "something else was left"
 
 
@@ -188,7 +188,7 @@ def test_the_data_is_never_overwritten(cells: Path, tmp_path: Path) -> None:
     data = tmp_path / "rows.csv"
     data.write_bytes((cells / "rows.csv").read_bytes())
     words = ("predict", cells / "release", "--data", data, "-o", data, "--force")
-    assert "the data itself" in invoke(*words, code=9)
+    assert "the data file itself" in invoke(*words, code=9)
     assert data.read_bytes() == (cells / "rows.csv").read_bytes()
 
 

@@ -1,4 +1,7 @@
-"""The command ``understudy``: one file per group of commands."""
+"""The command ``understudy``: one file per group of commands.
+
+Command bodies import what they need, so that help and lists appear at once.
+"""
 
 from __future__ import annotations
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json as jsonlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.panel import Panel
 from rich.progress import (
     BarColumn,
     Progress,
@@ -19,17 +19,14 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
 
-from understudy.errors import UnderstudyError
-from understudy.privacy.claim import Claim, round_up
-from understudy.release.card import added_up
+from understudy.errors import OutputError, UnderstudyError
 
 __all__ = [
     "JSON",
     "QUIET",
     "bar",
-    "claims_panel",
+    "check_new",
     "plain_errors",
     "print_json",
     "reading",
@@ -55,6 +52,13 @@ def plain_errors(json: bool = False) -> Iterator[None]:
             err.print(f"  [red]found[/]    {escape(error.found)}", highlight=False)
             err.print(f"  [green]do[/]       {escape(error.do)}", highlight=False)
         raise typer.Exit(error.exit_code) from None
+
+
+def check_new(output: Path, force: bool) -> None:
+    """Refuse to replace a file unless told to."""
+    if output.exists() and not force:
+        do = "choose another name, or add --force"
+        raise OutputError("a new file", f"{output.name} exists", do)
 
 
 def print_json(value: Any) -> None:
@@ -94,52 +98,15 @@ def bar(title: str, quiet: bool) -> Iterator[Tick]:
 
 
 def reading(tick: Tick) -> Callable[[int, int], None]:
-    """A bar as readers of files call it: of image files, which take long, they say how many."""
+    """A bar in the form that readers of files call: they count image files, which take long."""
     return lambda done, total: tick(done, total, "reading images")
 
 
 @contextmanager
 def spinner(doing: str, quiet: bool) -> Iterator[None]:
-    """A sign of life while something takes seconds and cannot say how many."""
+    """A sign of life while something takes seconds and has no steps to count."""
     if quiet:
         yield
         return
     with Console(stderr=True).status(f"[bold]{doing} …"):
         yield
-
-
-def _price(value: float | None) -> str:
-    if value is None:
-        return "[red]∞ (nothing promised)[/]"
-    return f"[bold]{round_up(value, 4)}[/]"
-
-
-def _check(claim: Claim) -> str:
-    """ε by the second accountant; pure ε is a sum, which has none."""
-    if claim.epsilon_rdp is None:
-        return ""
-    return "added up" if added_up([claim]) else round_up(claim.epsilon_rdp, 4)
-
-
-def _claims_table(claims: Sequence[Claim]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    price = ("ε, added up", "δ") if added_up(claims) else ("ε", "δ", "ε by RDP")
-    headings = ("against", "unit", "relation", *price)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    for claim in claims:
-        said = (claim.adversary, claim.unit, claim.relation, _price(claim.epsilon))
-        cells = (*said, round_up(claim.delta, 2), _check(claim))
-        table.add_row(*cells[: len(headings)])
-    return table
-
-
-def claims_panel(claims: Sequence[Claim]) -> Panel:
-    """Every claim as a table, under the first in words."""
-    lines = Table.grid(padding=(0, 0))
-    lines.add_row(claims[0].words)
-    lines.add_row("")
-    lines.add_row(_claims_table(claims))
-    for caveat in dict.fromkeys(caveat for claim in claims for caveat in claim.caveats):
-        lines.add_row(f"[dim]• {escape(caveat)}[/]")
-    return Panel(lines, title="privacy claim", title_align="left", border_style="cyan")

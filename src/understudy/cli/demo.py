@@ -1,4 +1,4 @@
-"""``understudy demo``: the whole way on real data that comes with the installation."""
+"""``understudy demo``: every step on real data that comes with the installation."""
 
 from __future__ import annotations
 
@@ -8,20 +8,17 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 
-from understudy.cli.console import JSON, QUIET, bar, claims_panel, plain_errors, print_json
-from understudy.cli.release import scores_table
-from understudy.cli.study import train
-from understudy.data.bundled import bundled, holdout
-from understudy.data.table import write
+from understudy.cli.console import JSON, QUIET, bar, plain_errors, print_json
 from understudy.errors import OutputError, StudyError
-from understudy.evaluate import Scores, evaluate
-from understudy.release import Release, verify
-from understudy.rng import Streams
-from understudy.study import Study
+
+if TYPE_CHECKING:
+    from understudy.evaluation.compare import Scores
+    from understudy.release import Release
 
 __all__ = ["demo"]
 
@@ -56,9 +53,9 @@ split = "dirichlet"   # hospitals see different mixes of cases
 alpha = 1.0
 """,
         ".csv",
-        "Five hospitals hold parts of a breast-cancer table. They want one shared synthetic "
-        "table without sharing rows. Each sends one bounded sum; the server adds noise once. One "
-        "patient's row is protected: with five sites, a claim for a whole site would mean nothing.",
+        "Five hospitals each hold part of a breast-cancer table. They want one synthetic table "
+        "without sharing rows. Each sends one bounded sum, and the server adds noise once. What "
+        "is protected is one patient's row: five sites are too few to protect a whole site.",
     ),
     "fedvae": Scene(
         "digits",
@@ -76,7 +73,7 @@ epsilon = 10.0
 [cohort]
 rate = 0.2            # secret coin flips, one per phone and round
 
-[recipe]              # few phones, much noise: share a small decoder
+[recipe]              # few phones, much noise: use a small decoder
 latent = 4
 decoder_widths = [32]
 cosines = 6
@@ -89,24 +86,24 @@ split = "uniform"
 """,
         ".npz",
         "Four hundred phones hold three or four handwritten digits each. A decoder learns from "
-        "their noisy updates over many rounds; each phone keeps its encoder. A whole phone is "
-        "protected. So few phones are a hard case: expect blurred digits and a weaker student.",
+        "their noisy updates over many rounds; each phone keeps its encoder. What is protected "
+        "is a whole phone. Four hundred phones are few for that: expect blurred digits.",
     ),
 }
 
 
 def demo(
     recipe: str = typer.Option("fedmoments", help=f"Which demonstration: {', '.join(SCENES)}."),
-    out: Path | None = typer.Option(None, "--out", "-o", help="Folder to make."),
+    out: Path | None = typer.Option(None, "--out", "-o", help="The folder to create."),
     seed: int | None = typer.Option(None, help="Repeatable; the claim then says simulation."),
     open_report: bool = typer.Option(True, "--open/--no-open", help="Open the report at the end."),
     quiet: bool = QUIET,
     json: bool = JSON,
 ) -> None:
-    """Go the whole way on bundled real data: sites, training, claim, release, report.
+    """Try everything on bundled real data: sites, training, claim, release, report.
 
-    Takes under two minutes. Everything it makes is in one folder, ready to be changed and
-    run again.
+    It takes under two minutes. All files end up in one folder, ready for you to change and run
+    again.
 
     Examples:
 
@@ -116,7 +113,7 @@ def demo(
     """
     with plain_errors(json):
         if recipe not in SCENES:
-            raise StudyError(f"a demonstration of {sorted(SCENES)}", repr(recipe), "choose one")
+            raise StudyError(f"one of {', '.join(SCENES)}", repr(recipe), "choose one of these")
         folder = _new_folder(out)
         release, scores = _play(SCENES[recipe], folder, quiet or json, seed)
         if json:
@@ -148,21 +145,19 @@ def _new_folder(out: Path | None) -> Path:
         number += 1
         folder = Path(f"understudy-demo-{number}")
     if folder.is_file() or (folder.exists() and any(folder.iterdir())):
-        raise OutputError("a new or empty folder", f"{folder} has content", "choose another --out")
+        raise OutputError("a new or empty folder", f"files in {folder}", "choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def _play(scene: Scene, folder: Path, quiet: bool, seed: int | None) -> tuple[Release, Scores]:
-    console = Console(stderr=True, quiet=quiet)
-    console.print(f"\n{scene.story}\n")
-    schema, records = bundled(scene.data)
-    train_rows, test_rows = holdout(records, rng=Streams.from_seed(0).numpy("demo holdout"))
-    (folder / "schema.toml").write_text(schema.to_toml(), encoding="utf-8")
-    (folder / "study.toml").write_text(scene.study, encoding="utf-8")
-    real, test = folder / f"train{scene.file}", folder / f"test{scene.file}"
-    write(train_rows, real)
-    write(test_rows, test)
+    from understudy.cli.training import train
+    from understudy.evaluation.compare import evaluate
+    from understudy.release import verify
+    from understudy.study import Study
+
+    Console(stderr=True, quiet=quiet).print(f"\n{scene.story}\n")
+    real, test = _write_inputs(scene, folder)
     train(Study.load(folder / "study.toml"), folder / "release", quiet, seed=seed)
     release = verify(folder / "release").release
     with bar("evaluating", quiet) as tick:
@@ -176,7 +171,26 @@ def _play(scene: Scene, folder: Path, quiet: bool, seed: int | None) -> tuple[Re
     return release, scores
 
 
+def _write_inputs(scene: Scene, folder: Path) -> tuple[Path, Path]:
+    """Schema, study and rows: those to train on, and those held out for testing."""
+    from understudy.data.bundled import bundled, holdout
+    from understudy.data.table import write
+    from understudy.rng import Streams
+
+    schema, records = bundled(scene.data)
+    train_rows, test_rows = holdout(records, rng=Streams.from_seed(0).numpy("demo holdout"))
+    (folder / "schema.toml").write_text(schema.to_toml(), encoding="utf-8")
+    (folder / "study.toml").write_text(scene.study, encoding="utf-8")
+    real, test = folder / f"train{scene.file}", folder / f"test{scene.file}"
+    write(train_rows, real)
+    write(test_rows, test)
+    return real, test
+
+
 def _say(folder: Path, release: Release, scores: Scores) -> None:
+    from understudy.cli.claims import claims_panel
+    from understudy.cli.scores import scores_table
+
     console, place, command = Console(), shlex.quote(str(folder)), _command()
     console.print(claims_panel(release.claims))
     console.print(scores_table(scores))

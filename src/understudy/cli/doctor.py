@@ -1,9 +1,10 @@
 """``understudy doctor``: what is missing or misconfigured on this machine, and the fix.
 
-Each check is a small function that looks and never changes anything. Libraries are
-imported inside the checks, so that a broken one becomes a line in the table and not a
-traceback. The accountant is asked for a value known in closed form: a library that
-computes ε wrongly is worse than one that is missing.
+Each check is a small function that looks and never changes anything. Without ``--full`` no
+library is loaded: versions are read from their metadata. With it they are imported inside the
+checks, so that a broken one becomes a line in the table and not a traceback, and the accountant
+is asked for a value known in closed form: a library that computes ε wrongly is worse than one
+that is missing.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ SETUP = "run scripts/setup"
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the table: what was looked at, what was found, how to mend it."""
+    """One line of the table: what was looked at, what was found, how to fix it."""
 
     name: str
     ok: bool
@@ -45,7 +46,7 @@ class Check:
 
     @property
     def mark(self) -> str:
-        """✓ fine, ✗ to be mended, – missing but optional."""
+        """✓ fine, ✗ to be fixed, – missing but optional."""
         return "✓" if self.ok else "✗" if self.required else "–"
 
 
@@ -65,14 +66,20 @@ def packages() -> Check:
     return Check("packages", not missing, found, SETUP)
 
 
+def torch_version() -> Check:
+    """PyTorch is recent enough."""
+    found = _version("torch")
+    release = tuple(int(part) for part in re.findall(r"\d+", found or "")[:2])
+    return Check("PyTorch", release >= TORCH, found or "not installed", SETUP)
+
+
 def torch_build() -> Check:
-    """PyTorch is recent enough; how many threads and which device it will use."""
+    """PyTorch loads; how many threads and which device it will use."""
     import torch
 
-    release = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
     device = "GPU" if torch.cuda.is_available() else "CPU"
-    found = f"{torch.__version__}, {torch.get_num_threads()} threads, {device}"
-    return Check("PyTorch", release >= TORCH, found, SETUP)
+    found = f"loads, {torch.get_num_threads()} threads, {device}"
+    return Check("PyTorch in use", True, found, SETUP)
 
 
 def accountant() -> Check:
@@ -91,7 +98,8 @@ def accountant() -> Check:
 def entropy() -> Check:
     """The operating system gives randomness, on which all noise rests."""
     fresh = os.urandom(32) != os.urandom(32)
-    return Check("system entropy", fresh, "available" if fresh else "repeats itself", "mend the OS")
+    found = "available" if fresh else "repeats itself"
+    return Check("system entropy", fresh, found, "do not run studies here: noise must be secret")
 
 
 def disk_space(folder: Path = Path(".")) -> Check:
@@ -118,13 +126,13 @@ def flare() -> Check:
 CHECKS: tuple[Callable[[], Check], ...] = (
     python_version,
     packages,
-    torch_build,
-    accountant,
+    torch_version,
     entropy,
     disk_space,
     chromium,
     flare,
 )
+LOADED: tuple[Callable[[], Check], ...] = (torch_build, accountant)
 
 
 def _version(name: str) -> str | None:
@@ -161,20 +169,23 @@ def _table(findings: tuple[Check, ...]) -> Table:
 
 
 def doctor(
+    full: bool = typer.Option(
+        False, "--full", help="Also load PyTorch and compute a known ε (takes some seconds)."
+    ),
     json: bool = typer.Option(False, "--json", help="Print the findings as JSON, for machines."),
 ) -> None:
     """Say what is missing or misconfigured on this machine, and the fix.
 
     Exit code 0 if everything required is fine, 1 otherwise.
 
-    Examples:  understudy doctor  ·  understudy doctor --json
+    Examples:  understudy doctor  ·  understudy doctor --full  ·  understudy doctor --json
     """
-    findings = examine()
+    findings = examine(CHECKS + LOADED if full else CHECKS)
     well = all(finding.ok or not finding.required for finding in findings)
     if json:
         print(jsonlib.dumps({"ok": well, "checks": [asdict(f) for f in findings]}, indent=2))
     else:
         console = Console()
         console.print(_table(findings))
-        console.print("Ready." if well else "Not ready: mend the lines marked ✗.")
+        console.print("Ready." if well else "Not ready: fix the lines marked ✗.")
     raise typer.Exit(0 if well else 1)

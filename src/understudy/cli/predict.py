@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pandas as pd
 import typer
 from rich.console import Console
 
-from understudy.cli.console import JSON, QUIET, bar, plain_errors, print_json, reading
-from understudy.data.records import Records
-from understudy.data.table import write
+from understudy.cli.console import JSON, QUIET, bar, check_new, plain_errors, print_json, reading
 from understudy.errors import OutputError
-from understudy.evaluate.rows import NOUNS
-from understudy.evaluate.score import INTERNAL, Score, score_accuracy, score_commonest
-from understudy.evaluate.utility import COMMONEST
-from understudy.release import Release
-from understudy.release.rows import labels, read_rows
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from understudy.data.records import Records
+    from understudy.evaluation.score import Score
+    from understudy.release import Release
 
 __all__ = ["predict"]
 
@@ -31,10 +30,10 @@ TABLES = (".csv", ".csv.gz", ".parquet", ".pq")
 def predict(
     release: Path = typer.Argument(..., help="A release folder or .zip that holds a classifier."),
     data: Path = typer.Option(
-        ..., help="Rows as the release's schema describes them; labels may be absent."
+        ..., help="Rows that fit the release's schema; labels may be missing."
     ),
     output: Path = typer.Option(
-        ..., "--output", "-o", help="CSV or Parquet: the predicted class, a probability of each."
+        ..., "--output", "-o", help="CSV or Parquet: predicted class and class probabilities."
     ),
     force: bool = typer.Option(False, "--force", help="Overwrite the output."),
     quiet: bool = QUIET,
@@ -42,9 +41,9 @@ def predict(
 ) -> None:
     """Predict the class of rows with a released classifier.
 
-    One line per row, in their order. The rows stay here.
+    The output has one line per row, in the same order. Your rows stay on this machine.
 
-    If they have labels, the accuracy on them is printed: internal, no part of the release.
+    If they have labels, the accuracy is printed. It is internal: not part of the release.
 
     Examples:
 
@@ -53,6 +52,12 @@ def predict(
       understudy predict images-release --data test.npz -o predictions.parquet
     """
     with plain_errors(json):
+        from understudy.data.records import Records
+        from understudy.data.table import write
+        from understudy.evaluation.rows import NOUNS
+        from understudy.release import Release
+        from understudy.release.rows import read_rows
+
         _check_output(output, data, force)
         loaded = Release.load(release)
         kind = loaded.classifier.kind  # a generator is refused before any row is read
@@ -75,25 +80,28 @@ def _check_output(output: Path, data: Path, force: bool) -> None:
         raise OutputError("an output ending in .csv or .parquet", output.name, "rename the output")
     if any((folder / "release.json").is_file() for folder in place.parents):
         raise OutputError(
-            "an output outside any release", f"{output} in one", "choose another: it must not grow"
+            "an output outside any release",
+            f"{output} inside one",
+            "choose another folder: a release must not change",
         )
     if place == data.resolve():
-        raise OutputError("an output beside the data", "the data itself", "choose another name")
-    if output.exists() and not force:
-        raise OutputError("a new file", f"{output.name} exists", "choose another, or --force")
+        raise OutputError("a new output file", "the data file itself", "choose another name")
+    check_new(output, force)
     if not place.parent.is_dir():
-        raise OutputError("an existing folder", f"none for {output.name}", "create it first")
+        raise OutputError("an existing folder", f"no folder {output.parent}", "create it first")
 
 
 @dataclass(frozen=True)
 class Measured:
-    """How well the predictions meet the labels, and what the simplest guess would reach."""
+    """How often the predictions are right, and how often the commonest class is."""
 
     accuracy: Score
     commonest: float
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, marked as what they are."""
+        from understudy.evaluation.score import INTERNAL
+
         return {"mark": INTERNAL, **self.accuracy.to_dict(), "commonest": round(self.commonest, 6)}
 
 
@@ -101,6 +109,12 @@ def _predict(
     release: Release, rows: Records, tick: Callable[[int, int, str], None]
 ) -> tuple[pd.DataFrame, Measured | None]:
     """Predictions of all rows, a batch at a time, measured if the rows have labels."""
+    import numpy as np
+    import pandas as pd
+
+    from understudy.evaluation.rows import NOUNS
+    from understudy.release.rows import labels
+
     said, truth = [], []
     for start in range(0, max(len(rows), 1), BATCH):
         batch = rows.take(np.arange(start, min(start + BATCH, len(rows))))
@@ -115,6 +129,8 @@ def _predict(
 
 
 def _measure(truth: np.ndarray, probability: pd.DataFrame) -> Measured:
+    from understudy.evaluation.score import score_accuracy, score_commonest
+
     guess = probability.to_numpy().argmax(1)
     return Measured(score_accuracy(truth, guess), score_commonest(truth).value)
 
@@ -125,8 +141,10 @@ def _report(output: Path, n: int, found: Measured | None, noun: str) -> None:
     console.print(f"[green]✓[/] predictions of {n:,} {noun} in [bold]{output}[/]")
     if found is None:
         return
+    from understudy.evaluation.utility import COMMONEST
+
     score = found.accuracy
     ends = f"{score.low:.3f} to {score.high:.3f}, 95 %"
     console.print(f"  accuracy [bold]{score.value:.3f}[/] ({ends}) on these {score.n:,} {noun}")
-    console.print(f"  always answering {COMMONEST}: {found.commonest:.3f}")
-    console.print("[dim]  internal: measured on your labels without noise, no part of the release")
+    console.print(f"  always predicting {COMMONEST}: {found.commonest:.3f}")
+    console.print("[dim]  internal: measured on your labels without noise, not part of the release")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
@@ -12,9 +12,8 @@ from rich.table import Table
 from understudy.cli.console import JSON, plain_errors, print_json
 from understudy.data.schema_toml import toml_value
 from understudy.errors import StudyError
-from understudy.federation.recipe import RecipeInfo
-from understudy.recipes import infos
-from understudy.study import allowed
+from understudy.federation.info import RecipeInfo
+from understudy.settings import allowed, nearest
 
 __all__ = ["recipes"]
 
@@ -27,9 +26,12 @@ def recipes(
     Examples:  understudy recipes  ·  understudy recipes fedvae
     """
     with plain_errors(json):
+        from understudy.recipes import infos
+
         found = infos()
         if name is not None and name not in found:
-            raise StudyError(f"a recipe of {', '.join(found)}", repr(name), "choose one of these")
+            how = f"choose one of these{nearest(name, found)}"
+            raise StudyError(f"a recipe of {', '.join(found)}", repr(name), how)
         chosen = found if name is None else {name: found[name]}
         if json:
             print_json([_as_json(info) for info in chosen.values()])
@@ -48,9 +50,13 @@ def _options(info: RecipeInfo) -> list[tuple[str, str, str, str]]:
     """Key, default and allowed values as they stand in a study file, and meaning."""
     hints = get_type_hints(info.options)
     return [
-        (f.name, _default(f.default), allowed(hints[f.name]), str(f.metadata.get("help", "")))
+        (f.name, _default(f.default), _allowed(f, hints), str(f.metadata.get("help", "")))
         for f in fields(info.options)
     ]
+
+
+def _allowed(declared: Field[Any], hints: dict[str, Any]) -> str:
+    return allowed(hints[declared.name], declared.metadata.get("range"))
 
 
 def _default(value: Any) -> str:
@@ -66,7 +72,7 @@ def _options_json(info: RecipeInfo) -> list[dict[str, Any]]:
             "name": f.name,
             "default": None if f.default is MISSING else f.default,
             "required": f.default is MISSING,
-            "allowed": _choices(hints[f.name]) or allowed(hints[f.name]),
+            "allowed": _choices(hints[f.name]) or _allowed(f, hints),
             "help": str(f.metadata.get("help", "")),
         }
         for f in fields(info.options)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import json as jsonlib
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from understudy.cli.console import JSON, QUIET, bar, plain_errors, reading
-from understudy.data.check import Finding
-from understudy.data.check import check as check_file
-from understudy.data.draft import draft as draft_file
-from understudy.data.draft_series import SeriesHints
-from understudy.data.schema import Schema
-from understudy.errors import DataError, OutputError
+from understudy.cli.console import JSON, QUIET, bar, check_new, plain_errors, reading
+from understudy.errors import DataError, unwritable
+
+if TYPE_CHECKING:
+    from understudy.data.check import Finding
 
 __all__ = ["app"]
 
@@ -34,18 +33,18 @@ MARKS = {"ok": "[green]✓[/]", "note": "[yellow]–[/]", "error": "[red]✗[/]"
 @app.command()
 def draft(
     data: Path = typer.Argument(..., help="CSV, Parquet, npz or a folder of images."),
-    output: Path | None = typer.Option(None, "--output", "-o", help="Write here, not to screen."),
+    output: Path | None = typer.Option(None, "--output", "-o", help="Write to this file."),
     label: str | None = typer.Option(None, "--label", help="The column that holds the classes."),
     name: str | None = typer.Option(None, "--name", help="The schema's name."),
     layout: str | None = typer.Option(
-        None, "--layout", help="Series: how the table holds them, long, wide or recording."
+        None, "--layout", help="Series: the layout of the table: long, wide or recording."
     ),
     series: str | None = typer.Option(
-        None, "--series", help="Series: the column that tells them apart."
+        None, "--series", help="Series: the column that says which series a row belongs to."
     ),
     time: str | None = typer.Option(None, "--time", help="Series: the column of time steps."),
     length: int | None = typer.Option(
-        None, "--length", min=1, help="Series: how many steps a record has."
+        None, "--length", min=1, help="Series: the number of time steps of a record."
     ),
     stride: int | None = typer.Option(
         None, "--stride", min=1, help="Series: steps from one window to the next."
@@ -53,10 +52,10 @@ def draft(
     force: bool = typer.Option(False, "--force", help="Overwrite the output."),
     json: bool = JSON,
 ) -> None:
-    """Write a first schema for a human to edit, from a local file.
+    """Draft a schema from a local file, for you to edit.
 
-    It looks at your rows: bounds and categories in it are guesses that may give people
-    away. Columns that look like identifiers are left for you to decide.
+    The draft is made from your rows: its bounds and categories are guesses and may reveal
+    something about people. Columns that look like identifiers are left for you to decide.
 
     Examples:
 
@@ -67,8 +66,11 @@ def draft(
       understudy schema draft air.csv -o schema.toml --length 24 --time datetime
     """
     with plain_errors(json):
-        if output is not None and output.exists() and not force:
-            raise OutputError("a new file", f"{output} exists", "choose another, or --force")
+        if output is not None:
+            check_new(output, force)
+        from understudy.data.draft import SeriesHints
+        from understudy.data.draft import draft as draft_file
+
         hints = SeriesHints(layout, series, time, length, stride)
         said = hints if hints != SeriesHints() else None
         text, warnings = draft_file(data, label, name=name, series=said)
@@ -83,7 +85,7 @@ def draft(
     for warning in warnings:
         console.print(f"[yellow]![/] {escape(warning)}")
     if output is not None:
-        console.print(f"Wrote {escape(str(output))}. Edit it, then: understudy schema check")
+        console.print(f"Wrote {escape(str(output))}. Edit it, then run: understudy schema check")
 
 
 @app.command()
@@ -96,7 +98,7 @@ def check(
     """Say in plain words whether a file fits the schema.
 
     Exit code 0 if it fits (public rules such as clamping may apply), 3 if it does not,
-    2 if the schema itself is wrong. The counts describe private rows: keep them.
+    2 if the schema itself is wrong. The counts describe private rows: do not share them.
 
     Examples:
 
@@ -105,6 +107,9 @@ def check(
       understudy schema check schema.toml patients.parquet --json
     """
     with plain_errors(json):
+        from understudy.data.check import check as check_file
+        from understudy.data.schema import Schema
+
         loaded = Schema.load(schema)
         with bar("checking", quiet or json) as tick:
             tick(0, 1, "reading rows")
@@ -127,16 +132,16 @@ def _show(findings: list[Finding], fits: bool) -> None:
     console.print(
         "[green]The file fits the schema.[/]"
         if fits
-        else "[red]The file does not fit: mend the lines marked ✗.[/]"
+        else "[red]The file does not fit: fix the lines marked ✗.[/]"
     )
-    console.print("[dim]These counts describe private rows: keep them to yourself.[/]")
+    console.print("[dim]These counts describe private rows: do not share them.[/]")
 
 
 def _save(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise OutputError("a writable file", f"{path}: {error.strerror}", "check it") from None
+        raise unwritable(str(path), error) from None
 
 
 def _path(path: Path | None) -> str | None:

@@ -1,4 +1,4 @@
-"""What a plan warns of: runs that spend privacy and learn little."""
+"""What a plan warns of: studies that spend privacy and learn little."""
 
 from __future__ import annotations
 
@@ -8,20 +8,52 @@ from understudy.data.schema import Schema
 from understudy.privacy.claim import round_up
 from understudy.privacy.plan import PrivacyPlan
 from understudy.privacy.select import Selection
+from understudy.recipes import infos
 from understudy.run import site_plans
 from understudy.study import Study
 
 __all__ = ["warnings"]
 
-_TELLING = 0.1  # a choice that tells less than this share is as good as a lot
+_TELLING = 0.1  # a choice that tells less than this share is as good as random
+_FEW_NOISED, _FEW_VOTES = 20, 100  # the smallest studies that gave useful results had as many sites
 
 
 def warnings(study: Study, plan: PrivacyPlan) -> list[str]:
-    """Why little will be learnt, if so: idle or reluctant sites, or choices that say little."""
-    rules = [part.rule for part in plan.parts if isinstance(part.rule, Selection)]
+    """Why little will be learned, if so: few, idle or reluctant sites, or choices near random."""
+    rules = [p.mechanism for p in plan.own.parts if isinstance(p.mechanism, Selection)]
     found = [said(rule, plan) for rule in rules for said in (_of_chance, _of_votes)]
-    idle = _of_idle(plan, study.schema)
-    return [warning for warning in (idle, *_of_caps(study, plan), *found) if warning]
+    first = (_of_few_sites(study, plan), _of_idle(plan, study.schema))
+    return [warning for warning in (*first, *_of_caps(study, plan), *found) if warning]
+
+
+def _of_few_sites(study: Study, plan: PrivacyPlan) -> str:
+    """Too few sites to protect a whole site and still learn something."""
+    votes = plan.own.update_epsilon is not None
+    if not plan.private or plan.unit != "site":
+        return ""
+    if plan.sites >= (_FEW_VOTES if votes else _FEW_NOISED):
+        return ""
+    why = (
+        f"{study.recipe} learns from the votes of hundreds of sites, and with {plan.sites} the "
+        "result will be barely better than random"
+        if votes
+        else "the noise that hides one of them hides almost everything they send"
+    )
+    return (
+        f"{plan.sites} site(s) are too few to protect a whole site: {why}. "
+        f"{_protect_records(study)} If you go on, the budget is spent all the same."
+    )
+
+
+def _protect_records(study: Study) -> str:
+    """The alternative with few sites."""
+    able = [
+        info.name
+        for info in infos().values()
+        if study.schema.kind in info.kinds and any(unit == "record" for unit, _ in info.supports)
+    ]
+    how = "" if study.recipe in able else f" and study.recipe = {' or '.join(map(repr, able))}"
+    return f"Protect single records instead: set privacy.unit = 'record'{how}.".replace("'", '"')
 
 
 def _of_idle(plan: PrivacyPlan, schema: Schema) -> str:
@@ -31,51 +63,47 @@ def _of_idle(plan: PrivacyPlan, schema: Schema) -> str:
         return ""
     return (
         f"{plan.sites:,} sites for the {schema.records:,} records of the schema: {idle:,} or more "
-        "have no rows, and only add noise. Have fewer sites, or correct the schema."
+        "have no rows and add only noise. Use fewer sites, or correct the schema."
     )
 
 
 def _of_caps(study: Study, plan: PrivacyPlan) -> Iterator[str]:
     """Sites that are called more often than their own caps allow."""
-    asked = _answers(plan)
+    asked = plan.participations
     for site, own in zip(study.sites, site_plans(study, plan), strict=True):
-        if _answers(own) < asked:
+        if own.participations < asked:
             yield (
                 f"Site {site.name} may be called {asked} times, and its cap ε = {site.epsilon:g} "
-                f"allows {_answers(own)}: it refuses the rest, and sends and spends nothing there."
+                f"allows {own.participations}: it refuses the rest, where it sends and spends "
+                "nothing."
             )
 
 
-def _answers(plan: PrivacyPlan) -> int:
-    """How often one site answers at most."""
-    return sum(phase.participations for phase in plan.phases)
-
-
 def _of_chance(rule: Selection, plan: PrivacyPlan) -> str:
-    """A site's choice is little more than a lot: too small an ε per update."""
-    chance = rule.top / rule.pool
-    if (rule.law.share - chance) / (1 - chance) >= _TELLING:
+    """A site's choice is barely better than random: ε per update is too small."""
+    if rule.telling >= _TELLING:
         return ""
-    once = "A site already answers once: only a larger ε would tell more."
+    chance = rule.top / rule.pool
+    once = "Each site already answers only once: a larger ε is the only way to learn more."
     often = (
-        "Few updates of a large ε beat many of a small one: with "
-        f"{plan.sites} sites, leave study.rounds and [cohort] out and each answers once."
+        "A few updates with a large ε are better than many with a small one: remove study.rounds "
+        f"and [cohort], and each of the {plan.sites} sites answers once."
     )
     return (
-        f"At ε = {round_up(rule.epsilon)} per update a site's choice is close to chance "
-        f"({rule.law.share:.3g} of it from the top set, {chance:.3g} by lot), so little will be "
-        f"learnt. {often if plan.participations > 1 else once}"
+        f"At ε = {round_up(rule.epsilon)} per update a site's choice is close to random "
+        f"({rule.law.share:.3g} of it from the top set; by chance it would be {chance:.3g}), so "
+        f"little will be learned. {often if plan.participations > 1 else once}"
     )
 
 
 def _of_votes(rule: Selection, plan: PrivacyPlan) -> str:
     """A model too large for its sites: not every coordinate can be voted for."""
-    called = plan.size or round((plan.rate or 1) * plan.sites)
-    votes = rule.output * min(plan.rounds * called, plan.participations * plan.sites)
+    own = plan.own
+    called = own.size or round((own.rate or 1) * own.sites)
+    votes = rule.output * min(own.rounds * called, own.participations * own.sites)
     if votes >= rule.size:
         return ""
     return (
-        f"{votes:,} vote(s) in all are fewer than the {rule.size:,} coordinates they are about: "
-        "many of these will stay as they began. More sites help, more outputs of each, or a "
-        "smaller model."
+        f"{votes:,} votes in all are fewer than the {rule.size:,} coordinates of the model: many "
+        "coordinates will never change. Use more sites, more outputs per site or a smaller model."
     )

@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from understudy.errors import PrivacyError
-from understudy.privacy.gaussian import analytic_noise
+from understudy.privacy.analytic import analytic_noise
 
 __all__ = [
     "Cost",

@@ -11,18 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from understudy.errors import PrivacyError
+from understudy.privacy.terms import Kind, Slot, Unit
 
-__all__ = ["Bounded", "Kind", "Receipt", "Sealed", "Slot", "Unit", "clip", "clipped_sum"]
-
-Unit = Literal["record", "person", "site"]
-Slot = Literal["step", "client", "server", "distributed"]
-Kind = Literal["noised", "masked", "entrusted", "not private"]
+__all__ = ["Bounded", "Receipt", "Sealed", "clip", "clipped_sum"]
 
 _SLACK = 1 - 1e-6  # clip a hair below the bound, so that float32 rounding cannot exceed it
 
@@ -51,7 +47,7 @@ class Receipt:
 
     round: int
     part: str
-    slot: Slot
+    where: Slot
     mechanism: str
     unit: Unit
     bound: float

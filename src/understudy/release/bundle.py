@@ -73,6 +73,7 @@ class Release:
     model: Generator | Classifier
     ledger: str
     source: str
+    ran: str
     rows: int = 1000
     path: Path | None = None
     versions: dict[str, str] = field(default_factory=versions_here)
@@ -80,7 +81,7 @@ class Release:
     @cached_property
     def claims(self) -> tuple[Claim, ...]:
         """Computed from the plan's promise, never stored numbers."""
-        return claims(self.plan, self.source)
+        return claims(self.plan, self.source, self.ran)
 
     @property
     def generator(self) -> Generator:
@@ -142,6 +143,7 @@ class Release:
             "study": self.study,
             "schema": self.schema.hash,
             "source": self.source,
+            "ran": self.ran,
             "plan": self.plan.to_dict(),
             self.model.role: self.model.to_dict(),
             **(sample if isinstance(self.model, Generator) else {}),
@@ -214,6 +216,7 @@ class Release:
             model=model,
             ledger=files["ledger.jsonl"].decode(),
             source=manifest["source"],
+            ran=manifest["ran"],
             rows=_sample_rows(manifest.get("sample_rows", 0)),
             path=path,
             versions=manifest["versions"],

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from understudy.data.onehot import OneHot, pick
 from understudy.errors import ReleaseError
-from understudy.nets import layers, stacked
+from understudy.nets import classifier, layers
 from understudy.nets.autoencoder import sample
-from understudy.nets.stacked import ClassifierNet
+from understudy.nets.classifier import ClassifierNet
 from understudy.release.decoder import decoder_params, net_of
 from understudy.rng import Streams
 
@@ -98,4 +98,4 @@ def _head(
     if spec is None:
         return None
     net, params = spec, layers.unflatten(spec.net, arrays["head"])
-    return lambda features: stacked.chances(net, params, features[None])[0]
+    return lambda features: classifier.chances(net, params, features[None])[0]

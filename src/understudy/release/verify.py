@@ -25,8 +25,8 @@ import pandas as pd
 import torch
 
 from understudy.errors import PrivacyError, ReleaseError
-from understudy.federation.recipe import RecipeInfo
-from understudy.privacy.claim import Claim
+from understudy.federation.info import RecipeInfo
+from understudy.privacy.claim import RAN, Claim
 from understudy.privacy.ledger import Entry, read_entries, receipts_in
 from understudy.release.archive import open_archive
 from understudy.release.bundle import Release
@@ -89,8 +89,8 @@ def _check_opening(release: Release, entries: list[Entry]) -> None:
 def _check_charges(release: Release, entries: list[Entry]) -> None:
     """Every round of the plan was charged once, exactly as planned."""
     receipts = receipts_in(entries)
-    if release.source not in ("os", "simulation"):
-        raise ReleaseError("noise source os or simulation", "another", _DISTRUST)
+    if release.source not in ("os", "simulation") or not RAN.get(release.ran):
+        raise ReleaseError("a known noise source and place of the run", "another", _DISTRUST)
     try:
         release.plan.settles(receipts)
     except PrivacyError as error:

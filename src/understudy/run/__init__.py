@@ -2,6 +2,6 @@
 
 from understudy.run.budgets import site_plans
 from understudy.run.loading import load_sites
-from understudy.run.simulate import run
+from understudy.run.simulate import Doing, run, run_apart
 
-__all__ = ["load_sites", "run", "site_plans"]
+__all__ = ["Doing", "load_sites", "run", "run_apart", "site_plans"]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any
 
 from understudy.errors import BudgetError, ReleaseError
 from understudy.federation.checkpoint import write_atomic
 from understudy.privacy.account import Event
 from understudy.privacy.claim import claims, headline, round_up
+from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.ledger import Ledger
-from understudy.privacy.plan import PrivacyPlan, allowed_joins, claim_terms, slots, solve
+from understudy.privacy.plan import PrivacyPlan, allowed_joins, claim_terms, solve
 from understudy.run.journal import Journal
 from understudy.run.workplace import RESERVED, charged
 from understudy.study import SiteEntry, Study
@@ -43,13 +43,13 @@ def _site_plan(study: Study, plan: PrivacyPlan, entry: SiteEntry) -> PrivacyPlan
             f"ε={round_up(epsilon)}",
             "lower privacy.epsilon, or leave the site out",
         )
-    return replace(plan, joins=joins)
+    return plan.with_own(joins=joins)
 
 
 def own_noise(plan: PrivacyPlan) -> bool:
     """Whether a site may add more noise than the plan's: in one phase, to its whole update."""
-    noised = not any(part.rule for part in plan.parts)
-    return plan.trust == "local" and not plan.before and noised and slots(plan.parts) == {"client"}
+    noised = all(isinstance(part.mechanism, Gaussian) for part in plan.own.parts)
+    return noised and len(plan.phases) == 1 and plan.slots == {"client"}
 
 
 def begin(study: Study, plan: PrivacyPlan, journal: Journal, ledger: Ledger) -> None:

@@ -52,11 +52,6 @@ class Journal:
         """The id under which sites pay for this run."""
         return str(self.kept["run"])
 
-    @property
-    def source_name(self) -> str:
-        """Where the noise comes from, as claims say it."""
-        return "simulation" if self.source.is_simulation else "os"
-
     def check(self, name: str, ledger: Ledger) -> None:
         """Refuse a ledger that has lost entries since this run last started."""
         if name in self.kept["heads"] and not ledger.holds(*self.kept["heads"][name]):

@@ -60,8 +60,8 @@ def _split(study: Study, progress: Progress | None, *, rng: Streams) -> Shards:
     given: dict[str, Any] = {"rng": rng.numpy("split"), "records": records}
     for name in given.keys() & plan.options.keys():
         raise StudyError("options of the split", f"simulation.{name}", "remove it")
-    parts = split(study.schema, rows, plan.split, plan.sites, **plan.options, **given)
-    return Shards.pack(rows, parts)
+    parts = split(study.schema, rows, plan.split, plan.sites or 1, **plan.options, **given)
+    return Shards.pack(rows, parts[plan.kept])
 
 
 def _pack(sites: Sequence[Encoded]) -> Shards:

@@ -1,0 +1,200 @@
+"""What ``understudy plan`` shows: how a study protects its rows, what is sent and what it costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from understudy.cli.claims import claims_panel
+from understudy.cli.warnings import warnings
+from understudy.data.split import check_options
+from understudy.errors import StudyError
+from understudy.federation.recipe import Recipe
+from understudy.privacy.claim import Claim, claims, projection, round_up
+from understudy.privacy.plan import PrivacyPlan
+from understudy.recipes import build
+from understudy.study import Study
+
+__all__ = ["SOLVING", "as_json", "cost", "show", "warn"]
+
+SOLVING = "working out what it costs"
+
+
+@dataclass(frozen=True)
+class Costed:
+    """A study with its plan solved: what it claims, and projections to other populations."""
+
+    study: Study
+    recipe: Recipe
+    claims: Sequence[Claim]
+    projected: Sequence[dict[str, float]]
+
+    @property
+    def plan(self) -> PrivacyPlan:
+        """What the recipe promises."""
+        return self.recipe.plan
+
+
+def cost(path: Path, project: str) -> Costed:
+    """Load a study, check it and solve its noise; nothing is read but what is public."""
+    study = Study.load(path)
+    if study.simulation:
+        check_options(study.simulation.split, study.simulation.options)
+    sizes = _populations(project)
+    recipe = build(study)
+    projected = [projection(recipe.plan, n) for n in sizes]
+    return Costed(study, recipe, claims(recipe.plan, "os"), projected)
+
+
+def _populations(text: str) -> list[int]:
+    try:
+        found = [int(part) for part in text.replace("_", "").split(",") if part.strip()]
+    except ValueError:
+        found = [0]
+    if any(n < 2 for n in found):
+        expected = "population sizes of at least 2, separated by commas"
+        raise StudyError(expected, repr(text), "e.g. --project 1000,30000")
+    return found
+
+
+def _message_bytes(recipe: Recipe) -> int:
+    """Of the largest message: phases send different parts."""
+    return max(sum(part.bytes for part in phase.parts) for phase in recipe.plan.phases)
+
+
+def as_json(found: Costed) -> dict[str, Any]:
+    """The plan for machines."""
+    study, plan = found.study, found.plan
+    return {
+        "study": study.name,
+        "hash": study.hash,
+        "recipe": study.recipe,
+        "plan": plan.to_dict(),
+        "bytes_per_round_and_site": _message_bytes(found.recipe),
+        "epsilon_per_update": plan.own.update_epsilon,
+        "updates_per_site": plan.participations,
+        "claims": [claim.to_dict() for claim in found.claims],
+        "warnings": warnings(study, plan),
+        **_net(found.recipe),
+        "projections": found.projected,
+    }
+
+
+def show(found: Costed) -> None:
+    """The plan for people: a table, the claims, warnings, projections."""
+    console, plan, info = Console(), found.plan, found.recipe.info
+    console.print(_table(found))
+    console.print(claims_panel(found.claims))
+    warn(found.study, plan, console)
+    if info.corrections and plan.private:  # they are about ε
+        console.print(f"[dim]{info.corrections}[/]")
+    if found.projected:
+        console.print(_projections(found.projected))
+
+
+def _table(found: Costed) -> Table:
+    plan, recipe = found.plan, found.recipe
+    table = Table(title=f"plan of {found.study.name}", title_justify="left", show_header=False)
+    rows = {
+        "recipe": f"{recipe.info.name}: {recipe.info.title}",
+        "protects": _protects(plan),
+        "sites and rounds": f"{plan.sites} sites, {_rounds(plan)}",
+        "cohort": _cohort(plan),
+        **_net(recipe),
+        **_mechanisms(plan),
+        "a site sends": _sends(recipe),
+        **_lifetime(plan),
+    }
+    for name, value in rows.items():
+        table.add_row(f"[bold]{name}", value)
+    return table
+
+
+def _protects(plan: PrivacyPlan) -> str:
+    if not plan.private:
+        return "nothing: trust = none"
+    return f"one {plan.unit} among {plan.units}, {plan.trust} trust"
+
+
+def _rounds(plan: PrivacyPlan) -> str:
+    first = f"{_many(plan.first, 'round')} of warm start, then " if plan.first else ""
+    return f"{first}{_many(plan.own.rounds, 'round')}"
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _cohort(plan: PrivacyPlan) -> str:
+    own = plan.own
+    if own.size is not None:
+        return f"{own.size} sites per round on a public schedule, each at most {own.calls} times"
+    if own.rate is None:
+        return "every site in every round"
+    return f"each site joins a round with probability {own.rate:g}, by a secret coin flip"
+
+
+def _mechanisms(plan: PrivacyPlan) -> dict[str, str]:
+    """What is done to updates before they are used, phase by phase."""
+    phases = (
+        ", ".join(part.mechanism.describe(part) for part in phase.parts) for phase in plan.phases
+    )
+    return {"mechanism": "; then ".join(phases)}
+
+
+def _sends(recipe: Recipe) -> str:
+    """What travels, in words a data owner can check."""
+    size, plan = _message_bytes(recipe), recipe.plan
+    rounds = f"in up to {_many(plan.participations, 'round')}"
+    if plan.own.update_epsilon is None:
+        return f"{size / 1e3:,.3g} kB per round, {rounds}"
+    whole = 4 * sum(math.prod(part.shape) for part in plan.own.parts)
+    return f"{size} bytes and a header per round (chosen from {whole / 1e3:,.3g} kB), {rounds}"
+
+
+def _net(recipe: Recipe) -> dict[str, str]:
+    """What is trained, where the recipe says so."""
+    about = getattr(recipe, "about", None)
+    return {} if about is None else {"net": about}
+
+
+def warn(study: Study, plan: PrivacyPlan, console: Console) -> None:
+    """Print what a plan warns of."""
+    for warning in warnings(study, plan):
+        console.print(f"[yellow]![/] {escape(warning)}", highlight=False)
+
+
+def _lifetime(plan: PrivacyPlan) -> dict[str, str]:
+    """ε per update, and in total per site, where choices are sent."""
+    each, updates = plan.own.update_epsilon, plan.own.participations
+    if each is None:
+        return {}
+    return {
+        "ε per update": round_up(each),
+        "total ε per site": f"{round_up(each * updates)} ({_many(updates, 'update')}; it refuses "
+        "more)",
+    }
+
+
+def _projections(projected: Sequence[dict[str, float]]) -> Table:
+    title = "projection, not a claim: other populations with the same noise on the mean"
+    table = Table(title=title, title_justify="left", header_style="dim")
+    for heading in ("sites", "rate", "z", "ε central", "ε local", "δ"):
+        table.add_column(heading, justify="right")
+    for row in projected:
+        table.add_row(
+            f"{row['population']:,}",
+            f"{row['rate']:.3g}",
+            f"{row['noise']:.3g}",
+            round_up(row["central"]),
+            round_up(row["local"]),
+            f"{row['delta']:.2g}",
+        )
+    return table

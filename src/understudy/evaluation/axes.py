@@ -1,0 +1,80 @@
+"""What is compared one by one: columns, channels, the label, an image's brightness.
+
+From the public schema alone, so that two releases of one schema are compared in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from understudy.data.schema import Column, Schema
+from understudy.evaluation.rows import Rows
+
+__all__ = ["Axis", "axes"]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One thing to compare: a column, a channel, the label, or an image's brightness.
+
+    ``values`` takes rows to numbers in [0, 1] (NaN where missing) or, if there are
+    ``categories``, to their indices.
+    """
+
+    name: str
+    kind: str
+    values: Callable[[Rows], np.ndarray]
+    categories: tuple[str, ...] = ()
+    column: Column | None = None
+
+
+def axes(schema: Schema) -> tuple[Axis, ...]:
+    """What is compared one by one, from the public schema alone."""
+    found: list[Axis] = []
+    if schema.kind == "table":
+        start = 0
+        for column in schema.features:
+            found.append(_column_axis(column, start))
+            start += column.width
+    elif schema.kind == "series":
+        for i, column in enumerate(schema.columns):
+            found.append(Axis(column.name, "numeric", _channel(schema, i), column=column))
+    else:
+        found.append(Axis("brightness", "numeric", lambda rows: rows.x.mean(1)))
+        found.append(Axis("contrast", "numeric", lambda rows: np.minimum(1, 2 * rows.x.std(1))))
+    if schema.n_classes > 1:
+        name = schema.label or "class"
+        found.append(Axis(name, "label", lambda rows: rows.y, schema.classes))
+    return tuple(found)
+
+
+def _column_axis(column: Column, start: int) -> Axis:
+    stop = start + column.width
+    if column.kind == "categorical":
+        names = column.categories + (("missing",) if column.missing else ())
+        return Axis(column.name, column.kind, lambda r: r.x[:, start:stop].argmax(1), names, column)
+    if column.kind == "boolean":
+        return _boolean_axis(column, start)
+
+    def values(rows: Rows) -> np.ndarray:
+        x = rows.x[:, start]
+        return np.where(rows.x[:, start + 1] > 0.5, np.nan, x) if column.missing else x
+
+    return Axis(column.name, column.kind, values, column=column)
+
+
+def _boolean_axis(column: Column, start: int) -> Axis:
+    def values(rows: Rows) -> np.ndarray:
+        yes = (rows.x[:, start] > 0.5).astype(np.int64)
+        return np.where(rows.x[:, start + 1] > 0.5, 2, yes) if column.missing else yes
+
+    names = ("false", "true") + (("missing",) if column.missing else ())
+    return Axis(column.name, column.kind, values, names, column)
+
+
+def _channel(schema: Schema, i: int) -> Callable[[Rows], np.ndarray]:
+    """All time steps of a channel, as rows by steps."""
+    return lambda rows: rows.x.reshape(len(rows), *schema.shape)[:, :, i]

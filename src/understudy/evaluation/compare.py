@@ -1,0 +1,302 @@
+"""Evaluate a release against real rows: scores.json and report.html, never inside the release.
+
+Real rows are split by ``rng`` (persons stay whole) into rows to train the baseline on and rows
+to test on, unless test rows are given. All scores against real rows are exact, cost no budget
+and are therefore internal: publishing them beside the release would undo its claim. So the
+output may not lie in a release folder.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from understudy.data.encode import Encoded, encode
+from understudy.data.layout import overlap
+from understudy.data.schema import Schema
+from understudy.data.table import Records, read
+from understudy.errors import OutputError, UnderstudyError, unwritable
+from understudy.evaluation.embedding import embed
+from understudy.evaluation.fidelity import Fidelity, measure_fidelity
+from understudy.evaluation.forecasts import Forecasts, measure_forecasts
+from understudy.evaluation.frechet import Sides, measure_frechet
+from understudy.evaluation.rows import Rows
+from understudy.evaluation.score import INTERNAL
+from understudy.evaluation.utility import Progress, Utility, measure_utility, share
+from understudy.rng import Streams
+
+if TYPE_CHECKING:
+    from understudy.evaluation.inception import Inception
+
+__all__ = ["ReleaseLike", "Scores", "evaluate", "hold_out", "remove_report"]
+
+LEAST, MOST = 1000, 20_000
+TEST_SHARE = 0.3
+FILES = ("scores.json", "report.html")
+READ = 80
+"""So many thousandths of the progress are for reading images."""
+
+
+class ReleaseLike(Protocol):
+    """What evaluation needs of a loaded release."""
+
+    @property
+    def schema(self) -> Schema: ...
+    @property
+    def claims(self) -> Sequence[Any]: ...
+    @property
+    def manifest(self) -> Mapping[str, Any]: ...
+    @property
+    def path(self) -> Path | None: ...
+    def sample(self, n: int, label: Any = None, seed: int | None = None) -> Records: ...
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What was found, and where the report is. Internal: see ``INTERNAL``."""
+
+    name: str
+    rows: Mapping[str, int]
+    utility: Utility
+    forecasts: Forecasts
+    fidelity: Fidelity
+    claims: tuple[Mapping[str, Any], ...]
+    manifest: Mapping[str, Any]
+    notes: tuple[str, ...]
+    folder: Path
+
+    @property
+    def report(self) -> Path:
+        """The page for people."""
+        return self.folder / "report.html"
+
+    @property
+    def path(self) -> Path:
+        """The same for machines."""
+        return self.folder / "scores.json"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, marked as the page is."""
+        return {
+            "format": "understudy-scores-1",
+            "mark": INTERNAL,
+            "name": self.name,
+            "rows": dict(self.rows),
+            "notes": list(self.notes),
+            "utility": {"mark": INTERNAL, **self.utility.to_dict()},
+            "forecasts": {"mark": INTERNAL, **self.forecasts.to_dict()},
+            "fidelity": {"mark": INTERNAL, **self.fidelity.to_dict()},
+            "privacy": {"mark": "public", "claims": list(self.claims)},
+            "provenance": {"mark": "public", "release": dict(self.manifest)},
+        }
+
+
+def evaluate(
+    release: ReleaseLike,
+    real: Records | str | Path,
+    out: str | Path,
+    *,
+    test: Records | str | Path | None = None,
+    inception: str | Path | None = None,
+    rng: Streams | None = None,
+    progress: Progress | None = None,
+) -> Scores:
+    """Score ``release`` against ``real`` rows and write the report into ``out``.
+
+    Deterministic given ``rng`` (without one, a fixed default). ``inception`` is a safetensors
+    file with the FID weights of Inception-v3: images then get their FID as well. ``progress`` is
+    called with a stage in words, the work done and the work in all.
+    """
+    from understudy.evaluation.report import Material, render  # matplotlib takes a second to load
+
+    folder = _checked(Path(out), release)
+    network = None if inception is None else _inception(inception, release.schema)
+    tell = progress or _silent
+    streams = rng or Streams.from_seed(0)
+    schema = release.schema
+    train, held, notes = _real_rows(schema, real, test, streams, tell)
+    synthetic = _synthetic_rows(release, max(LEAST, len(train)), streams)
+    sides = (synthetic, train, held)
+    part, classes = share(tell, READ, 400), streams.child("students")
+    found = measure_utility(schema, *sides, rng=classes, progress=part)
+    part, steps = share(tell, 400, 700), streams.child("forecasts")
+    ahead = measure_forecasts(schema, *sides, rng=steps, progress=part)
+    apart = _fidelity(schema, sides, network, streams, tell)
+    tell("a map of records", 900, 1000)
+    places = embed(held, synthetic, rng=streams.child("map"))
+    tell("report", 950, 1000)
+    claims = tuple(_plain(_as_dict(claim)) for claim in release.claims)
+    manifest = _plain(dict(release.manifest))
+    material = Material(
+        schema, claims, manifest, *sides, found, ahead, apart, places=places, notes=notes
+    )
+    page = render(material, rng=streams.numpy("pictures"))
+    rows = {"synthetic": len(synthetic), "train": len(train), "test": len(held)}
+    scores = Scores(schema.name, rows, found, ahead, apart, claims, manifest, notes, folder)
+    text = json.dumps(scores.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+    _write(folder, dict(zip(FILES, (text + "\n", page), strict=True)))
+    tell("report", 1000, 1000)
+    return scores
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    """Tell nobody."""
+
+
+def _inception(path: str | Path, schema: Schema) -> Inception:
+    if schema.kind != "image":
+        raise UnderstudyError("images, for an FID", f"a {schema.kind}", "remove --inception")
+    from understudy.evaluation.inception import load_inception
+
+    return load_inception(path)
+
+
+def _fidelity(
+    schema: Schema, sides: Sides, network: Inception | None, rng: Streams, tell: Progress
+) -> Fidelity:
+    tell("distributions", 700, 1000)
+    found = measure_fidelity(schema, *sides, rng=rng.numpy("fidelity"))
+    part, streams = share(tell, 760, 900), rng.child("frechet")
+    frechet = measure_frechet(schema, *sides, rng=streams, inception=network, progress=part)
+    return replace(
+        found,
+        overall=found.overall + frechet.scores,
+        notes=found.notes + frechet.notes,
+        remarks=found.remarks + frechet.remarks,
+    )
+
+
+def hold_out(rows: Encoded, *, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Indices to train and to test on, 70/30: per class, or by person so that none is in both."""
+    n = len(rows)
+    if rows.person is not None:
+        return _by_person(rows.person, rng)
+    order = rng.permutation(n)
+    test = np.zeros(n, dtype=bool)
+    for k in np.unique(rows.y):
+        members = order[rows.y[order] == k]
+        test[members[: round(TEST_SHARE * len(members))]] = True
+    if n > 1 and not test.any():
+        test[order[0]] = True
+    return np.flatnonzero(~test), np.flatnonzero(test)
+
+
+def _by_person(person: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    people = rng.permutation(np.unique(person))
+    count = max(min(1, len(people) - 1), round(TEST_SHARE * len(people)))
+    test = np.isin(person, people[:count])
+    return np.flatnonzero(~test), np.flatnonzero(test)
+
+
+def _real_rows(
+    schema: Schema,
+    real: Records | str | Path,
+    test: Records | str | Path | None,
+    rng: Streams,
+    tell: Progress,
+) -> tuple[Rows, Rows, tuple[str, ...]]:
+    first = READ if test is None else READ // 2
+    whole = encode(schema, _records(real, schema, share(tell, 0, first)))
+    everything = Rows(whole.x, whole.y)
+    if test is None:
+        index, held = hold_out(whole, rng=rng.numpy("hold out"))
+        train, tested = everything.take(index), everything.take(held)
+    else:
+        given = encode(schema, _records(test, schema, share(tell, first, READ)))
+        train, tested = everything, Rows(given.x, given.y)
+    notes = []
+    if test is None:
+        notes.append(
+            "No test rows were given, so 30 % of the real rows were held out for testing. If the "
+            "release was made from them, its scores are a little optimistic."
+        )
+    if test is None and schema.kind == "series" and overlap(schema) > 1:
+        notes.append(
+            "Windows overlap: those held out share time steps with those used for training. Test "
+            "rows from another period would give more honest scores."
+        )
+    if max(len(train), len(tested)) > MOST:
+        notes.append(f"At most {MOST:,} rows of each kind are used, drawn at random.")
+    return _thin(train, rng, "train"), _thin(tested, rng, "test"), tuple(notes)
+
+
+def _records(source: Records | str | Path, schema: Schema, tell: Progress) -> Records:
+    if isinstance(source, Records):
+        return source
+    return read(source, schema, progress=partial(tell, "reading images"))
+
+
+def _thin(rows: Rows, rng: Streams, name: str) -> Rows:
+    if len(rows) <= MOST:
+        return rows
+    return rows.take(np.sort(rng.numpy(f"thin {name}").permutation(len(rows))[:MOST]))
+
+
+def _synthetic_rows(release: ReleaseLike, n: int, rng: Streams) -> Rows:
+    seed = int(rng.numpy("synthetic").integers(2**31))
+    nobody = replace(release.schema, person=None, rows_per_person=None)
+    drawn = encode(nobody, release.sample(min(n, MOST), seed=seed))
+    return Rows(drawn.x, drawn.y)
+
+
+def _as_dict(claim: Any) -> dict[str, Any]:
+    return dict(claim) if isinstance(claim, Mapping) else claim.to_dict()
+
+
+def _plain(value: Any) -> Any:
+    """JSON values only: tuples become lists, what is not finite becomes null."""
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, str | int | bool) or value is None else str(value)
+
+
+def _checked(out: Path, release: ReleaseLike) -> Path:
+    """Refuse, before any work, a place where scores must not go."""
+    folder = out.resolve()
+    homes = [p for p in (folder, *folder.parents) if (p / "release.json").is_file()]
+    if release.path is not None:
+        home = Path(release.path).resolve()
+        homes += [p for p in (folder, *folder.parents) if p == home]
+    if homes:
+        raise OutputError(
+            "a folder outside any release",
+            f"{out} inside one",
+            "choose another folder: scores against real rows must not be shared with the release",
+        )
+    if folder.exists() and not folder.is_dir():
+        raise OutputError("a folder for the report", f"a file at {out}", "choose another name")
+    if any((folder / name).exists() for name in FILES):
+        raise OutputError(
+            "a folder without a report", f"a report in {out}", "choose another, or add --force"
+        )
+    return folder
+
+
+def remove_report(folder: Path) -> None:
+    """Make room for a new report where there is an earlier one."""
+    for name in FILES:
+        (folder / name).unlink(missing_ok=True)
+
+
+def _write(folder: Path, texts: Mapping[str, str]) -> None:
+    """Each file whole or not at all."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            part = folder / f".{name}.part"
+            part.write_text(text, encoding="utf-8")
+            os.replace(part, folder / name)
+    except OSError as error:
+        raise unwritable(f"the report in {folder}", error) from None

@@ -1,0 +1,198 @@
+"""The students of the scores: learners that are trained on some rows and asked about others.
+
+Tables and series get a logistic regression, a random forest and a small neural network. Images
+get the three classifiers of DPD-fVAE (§5.1, Appendix C.2): logistic regression by lbfgs, an MLP
+and a CNN, both by Adam at rate 1e-3 with weight decay 1e-4. The paper does not say for how long;
+here the work is fixed in steps and the rate falls to zero, and lbfgs stops after `ITERATIONS`
+(to convergence takes many times as long and moves accuracy by less than a point).
+`thesis_students` are those of the FedVAE thesis, which earlier figures were measured with;
+`table_students` are the two of Jiang's thesis (§4.5.2).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from understudy.data.schema import Schema
+from understudy.evaluation.rows import Rows
+from understudy.nets.student import (
+    Dense,
+    Student,
+    StudentTraining,
+    cnn_student,
+    conv_student,
+    dense_student,
+    fit,
+    linear_student,
+    mlp_student,
+    predict,
+)
+from understudy.rng import Streams
+
+__all__ = [
+    "Learner",
+    "Tick",
+    "accuracies",
+    "answer",
+    "image_students",
+    "silent",
+    "students",
+    "table_students",
+    "thesis_students",
+]
+
+TRAINING = StudentTraining()
+IMAGE_TRAINING = StudentTraining(rate=1e-3, decay=0.0, penalty=1e-4)
+ITERATIONS = 100
+
+Tick = Callable[[int, int], None]
+Learner = Callable[[Schema, Rows, np.ndarray, Streams, Tick], np.ndarray]
+"""From the schema, rows to learn from and rows to judge ``[n, F]``: probabilities ``[n, K]``."""
+
+
+def students(schema: Schema) -> Mapping[str, Learner]:
+    """The students for this kind of data, by name."""
+    if schema.kind == "image":
+        return image_students()
+    return {"logistic regression": _logistic, "random forest": _forest, "neural network": _dense}
+
+
+def image_students(training: StudentTraining | None = None) -> Mapping[str, Learner]:
+    """The classifiers of DPD-fVAE; ``training`` is of the MLP and the CNN."""
+    how = training or IMAGE_TRAINING
+    return {
+        "logistic regression": _pixel_logistic,
+        "multi-layer perceptron": _taught(lambda s: mlp_student(s.width, s.n_classes), how),
+        "convolutional network": _taught(lambda s: cnn_student(s.shape, s.n_classes), how),
+    }
+
+
+def thesis_students(training: StudentTraining | None = None) -> Mapping[str, Learner]:
+    """The FedVAE thesis's convolutional student (§4.4.3) and a regression by small steps."""
+    how, quick = training or TRAINING, replace(training or TRAINING, rate=1e-2)
+    return {
+        "convolutional network": _taught(lambda s: conv_student(s.shape, s.n_classes), how),
+        "logistic regression": _taught(lambda s: linear_student(s.width, s.n_classes), quick),
+    }
+
+
+def table_students(training: StudentTraining | None = None) -> Mapping[str, Learner]:
+    """The students of Jiang's thesis (§4.5.2): a two-layer network (96 units) and a forest."""
+    how = training or TRAINING
+    layers = (Dense(96),)
+    network = _taught(lambda s: Student((s.width,), s.n_classes, hidden=layers), how)
+    return {"two-layer network": _standardised(network), "random forest": _forest}
+
+
+def answer(
+    learn: Learner, schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick
+) -> np.ndarray | None:
+    """Class probabilities ``[n, K]`` for rows ``x``; None without rows to learn from."""
+    present = np.unique(rows.y)
+    if len(present) == 0:
+        return None
+    if len(present) == 1:
+        return np.eye(schema.n_classes)[np.repeat(present, len(x))]
+    found = learn(schema, rows, x, rng, tick)
+    tick(1, 1)
+    return found
+
+
+def accuracies(
+    learners: Mapping[str, Learner],
+    schema: Schema,
+    rows: Rows,
+    test: Rows,
+    *,
+    rng: Streams,
+) -> dict[str, float]:
+    """Share of ``test`` rows that each learner gets right after learning from ``rows`` alone.
+
+    For benches. Exact for the rows given, so internal if the test rows are.
+    """
+    found: dict[str, float] = {}
+    for i, (name, learn) in enumerate(learners.items()):
+        guess = answer(learn, schema, rows, test.x, rng.child("student", i), silent)
+        found[name] = 0.0 if guess is None else float((guess.argmax(1) == test.y).mean())
+    return found
+
+
+def silent(done: int, total: int) -> None:
+    """Tell nobody."""
+
+
+def _scaled(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Standardise by the training rows; nearly constant columns cannot blow up the test rows."""
+    mean, spread = train.mean(0), np.maximum(train.std(0), 5e-3)
+    return tuple(np.clip((x - mean) / spread, -8, 8).astype(np.float32) for x in (train, test))
+
+
+def _spread(probability: np.ndarray, classes: np.ndarray, n_classes: int) -> np.ndarray:
+    """Give classes that the student never saw probability zero."""
+    full = np.zeros((len(probability), n_classes))
+    full[:, classes] = probability
+    return full
+
+
+def _regress(schema: Schema, rows: Rows, x: np.ndarray, iterations: int) -> np.ndarray:
+    """Logistic regression by lbfgs with an l2 penalty, on one thread like all students."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    model = LogisticRegression(max_iter=iterations)
+    with warnings.catch_warnings(), threadpool_limits(1):
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(rows.x, rows.y)
+        return _spread(model.predict_proba(x), model.classes_, schema.n_classes)
+
+
+def _logistic(schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick) -> np.ndarray:
+    train, test = _scaled(rows.x, x)
+    return _regress(schema, Rows(train, rows.y), test, 300)
+
+
+def _pixel_logistic(
+    schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick
+) -> np.ndarray:
+    return _regress(schema, rows, x, ITERATIONS)
+
+
+def _forest(schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick) -> np.ndarray:
+    from sklearn.ensemble import RandomForestClassifier
+
+    seed = int(rng.numpy("forest").integers(2**31))
+    model = RandomForestClassifier(n_estimators=100, random_state=seed).fit(rows.x, rows.y)
+    return _spread(model.predict_proba(x), model.classes_, schema.n_classes)
+
+
+def _taught(spec: Callable[[Schema], Student], training: StudentTraining) -> Learner:
+    """The learner that trains this network on rows as they are."""
+
+    def learn(schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick) -> np.ndarray:
+        student = spec(schema)
+        train, truth, test = map(torch.from_numpy, (rows.x, rows.y, x))
+        params = fit(student, train, truth, rng=rng, training=training, progress=tick)
+        return predict(student, params, test).numpy()
+
+    return learn
+
+
+def _standardised(learn: Learner) -> Learner:
+    """The same learner on standardised rows."""
+
+    def scaled(schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick) -> np.ndarray:
+        train, test = _scaled(rows.x, x)
+        return learn(schema, Rows(train, rows.y), test, rng, tick)
+
+    return scaled
+
+
+def _dense(schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick) -> np.ndarray:
+    learn = _taught(lambda s: dense_student(s.width, s.n_classes), TRAINING)
+    return _standardised(learn)(schema, rows, x, rng, tick)

@@ -1,0 +1,26 @@
+"""What a recipe is, without the recipe: read before any net is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from understudy.privacy.terms import Trust, Unit
+
+__all__ = ["RecipeInfo"]
+
+
+@dataclass(frozen=True)
+class RecipeInfo:
+    """What `understudy recipes` shows, and the table of what is supported."""
+
+    name: str
+    title: str
+    paper: str
+    summary: str
+    kinds: tuple[str, ...]
+    supports: frozenset[tuple[Unit, Trust]]
+    default: tuple[Unit, Trust]
+    options: type
+    rounds: int
+    corrections: str = ""
+    cohort: int = 1  # sites of a round at least, where a recipe of choices may set its own rounds

@@ -1,0 +1,106 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from understudy.errors import DataError
+from understudy.evaluation import clouds
+from understudy.evaluation.clouds import COVERAGE, MMD, coverage, measure_clouds, mmd
+from understudy.evaluation.rows import Rows
+
+
+def cloud(n: int, seed: int, shift: float = 0.0, width: int = 3) -> np.ndarray:
+    return np.random.default_rng(seed).normal(shift, 1, (n, width))
+
+
+def rows(x: np.ndarray) -> Rows:
+    return Rows(x.astype(np.float32), np.zeros(len(x), np.int64))
+
+
+def test_mmd_by_hand() -> None:
+    real, synthetic = np.array([[0.0], [1.0]]), np.array([[0.0], [2.0]])
+    # κ = 2·1·1² = 2; κ/(κ+d²): real pair 2/3, synthetic pair 2/6, between 1, 2/6, 2/3, 2/3
+    expected = 2 / 3 + 1 / 3 - 2 * (1 + 1 / 3 + 2 / 3 + 2 / 3) / 4
+    assert mmd(real, synthetic, scale=1.0) == pytest.approx(expected)
+
+
+def test_bandwidth_is_the_mean_squared_distance_of_real_records() -> None:
+    real, synthetic = cloud(30, 0), cloud(20, 1)
+    apart = ((real[:, None] - real[None]) ** 2).sum(2)
+    kappa = apart[~np.eye(30, dtype=bool)].mean()
+    assert mmd(real, synthetic) == pytest.approx(
+        mmd(real, synthetic, scale=np.sqrt(kappa / (2 * 3)))
+    )
+
+
+def test_mmd_is_about_zero_for_one_distribution_and_grows_with_the_shift() -> None:
+    same = [mmd(cloud(300, 2 * i), cloud(300, 2 * i + 1)) for i in range(20)]
+    assert abs(np.mean(same)) < 1e-3 and min(same) < 0
+    found = [mmd(cloud(300, 0), cloud(300, 1, shift)) for shift in (0.0, 0.5, 1.0, 2.0)]
+    assert found == sorted(found) and found[1] > 0.01
+
+
+def test_mmd_does_not_depend_on_how_features_are_laid_out() -> None:
+    a, b = cloud(20, 0, width=2500), cloud(20, 1, 0.1, width=2500)
+    whole = mmd(a, b)
+    assert mmd(a.reshape(20, 50, 50), b.reshape(20, 50, 50)) == pytest.approx(whole)
+    assert mmd(a[:, ::-1], b[:, ::-1]) == pytest.approx(whole)
+
+
+def test_mmd_of_constant_records_is_finite() -> None:
+    same = np.full((5, 2), 0.5)
+    assert mmd(same, same) == pytest.approx(0)
+    assert np.isfinite(mmd(same, cloud(5, 0, width=2)))
+
+
+def test_coverage_by_hand() -> None:
+    real = np.array([[0.0], [1.0], [2.0], [10.0]])
+    # one neighbour: radii 1, 1, 1, 8; the only synthetic record is at 2.9
+    assert coverage(real, np.array([[2.9]]), nearest=1) == pytest.approx(2 / 4)
+    assert coverage(real, np.array([[2.9], [-1.0]]), nearest=1) == pytest.approx(3 / 4)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(7, 40), st.integers(1, 6), st.integers(0, 2**32), st.booleans())
+def test_identical_sets_are_covered_and_coverage_is_a_share(n, width, seed, discrete) -> None:
+    real = cloud(n, seed, width=width)
+    real = np.round(real) if discrete else real
+    assert coverage(real, real[::-1]) == 1
+    assert coverage(real, real + 1e6) == 0
+    assert 0 <= coverage(real, cloud(5, seed + 1, width=width)) <= 1
+
+
+def test_coverage_of_the_same_distribution_is_what_the_paper_expects() -> None:
+    found = [coverage(cloud(400, 2 * i), cloud(400, 2 * i + 1)) for i in range(5)]
+    assert np.mean(found) == pytest.approx(1 - 0.5**5, abs=0.02)
+
+
+def test_a_missed_half_is_not_covered() -> None:
+    real = np.concatenate([cloud(200, 0, -10), cloud(200, 1, 10)])
+    assert coverage(real, cloud(400, 2, -10)) == pytest.approx(0.5, abs=0.03)
+
+
+@pytest.mark.parametrize("measure", [mmd, coverage])
+def test_records_of_other_shapes_and_too_few_are_refused(measure) -> None:
+    with pytest.raises(DataError):
+        measure(cloud(9, 0, width=2), cloud(9, 0, width=3))
+    with pytest.raises(DataError):
+        measure(cloud(1, 0), cloud(9, 0))
+
+
+def test_scores_have_intervals_and_a_real_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clouds, "MOST", 150)
+    sides = [rows(cloud(500, 0, 1.0)), rows(cloud(400, 1))]
+    found = measure_clouds(sides, rows(cloud(200, 2)), rng=np.random.default_rng(0))
+    assert found is not None
+    apart, covered = found
+    assert (apart.name, covered.name) == (MMD, COVERAGE)
+    assert apart.real is not None and covered.real is not None
+    assert 0 <= apart.real.value < apart.synthetic.low <= apart.synthetic.high
+    assert covered.synthetic.high < covered.real.low
+    assert {s.n for s in (apart.synthetic, apart.real, covered.synthetic, covered.real)} == {150}
+
+
+def test_too_few_rows_for_a_neighbourhood_give_no_scores() -> None:
+    few = rows(cloud(5, 0))
+    assert measure_clouds([few], rows(cloud(50, 1)), rng=np.random.default_rng(0)) is None

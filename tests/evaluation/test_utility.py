@@ -1,0 +1,165 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from understudy.data.schema import Column, Schema
+from understudy.evaluation.students import accuracies, students, table_students, thesis_students
+from understudy.evaluation.utility import Rows, Utility, measure_utility
+from understudy.rng import Streams
+
+SCHEMA = Schema(
+    "table",
+    "t",
+    100,
+    columns=(
+        Column("a", "numeric", low=0.0, high=1.0),
+        Column("b", "numeric", low=0.0, high=1.0),
+        Column("y", "categorical", categories=("no", "yes", "perhaps")),
+    ),
+    label="y",
+)
+
+
+def rows(n: int, seed: int, classes: tuple[int, ...] = (0, 1, 2), shuffle: bool = False) -> Rows:
+    draw = np.random.default_rng(seed)
+    y = draw.choice(classes, n) if n else np.zeros(0, np.int64)
+    x = draw.normal(0.25 + 0.25 * y[:, None], 0.06, (n, 2))
+    if shuffle:
+        y = draw.permutation(y)
+    return Rows(np.clip(x, 0, 1).astype(np.float32), y.astype(np.int64))
+
+
+def run(synthetic: Rows, train: Rows, test: Rows, schema: Schema = SCHEMA) -> Utility:
+    return measure_utility(schema, synthetic, train, test, rng=Streams.from_seed(0))
+
+
+@pytest.fixture(autouse=True)
+def short(shorten: Callable[[int], None]) -> None:
+    shorten(200)
+
+
+def test_students_of_useless_rows_do_worse_than_students_of_real_rows() -> None:
+    found = run(rows(200, 0, shuffle=True), rows(200, 1), rows(200, 2))
+    assert [s.student for s in found.students] == list(students(SCHEMA))
+    for student in found.students:
+        accuracy = student["accuracy"]
+        assert accuracy.real is not None
+        assert accuracy.real.value > 0.85
+        assert accuracy.synthetic.high < accuracy.real.low
+        assert {c.name for c in student.scores} == {"accuracy", "F1", "AUC"}
+
+
+def test_beside_the_students_stands_what_takes_no_learning() -> None:
+    test = rows(90, 2, classes=(0, 1, 1, 1))
+    found = run(rows(60, 0), rows(60, 1), test)
+    assert found.naive is not None and found.naive.value == (test.y == 1).mean()
+    assert found.to_dict()["naive"]["value"] == round(found.naive.value, 6)
+
+
+def test_same_streams_give_the_same_scores() -> None:
+    data = (rows(60, 0), rows(60, 1), rows(60, 2))
+    assert run(*data) == run(*data)
+
+
+def test_without_a_label_there_are_no_students_and_the_report_says_so() -> None:
+    schema = Schema("table", "t", 9, columns=(Column("a", "numeric", low=0.0, high=1.0),))
+    one = Rows(np.zeros((5, 1), np.float32), np.zeros(5, np.int64))
+    assert run(one, one, one, schema).naive is None
+    found = run(one, one, one, schema)
+    assert found.students == () and "no label" in found.notes[0]
+    assert found.best is None
+
+
+def test_one_class_to_learn_from_gives_constant_students_and_a_note() -> None:
+    found = run(rows(30, 0, (1,)), rows(30, 1), rows(60, 2))
+    for student in found.students:
+        assert student["accuracy"].synthetic.value == pytest.approx((rows(60, 2).y == 1).mean())
+        assert student["AUC"].synthetic.value == pytest.approx(0.5)
+    assert any("all of one class" in note for note in found.notes)
+
+
+def test_a_class_never_seen_in_training_gets_no_probability() -> None:
+    found = run(rows(60, 0, (0, 2)), rows(60, 1), rows(60, 2))
+    assert all(s["accuracy"].synthetic.value < 0.9 for s in found.students)
+
+
+def test_test_rows_of_one_class_have_no_auc() -> None:
+    found = run(rows(40, 0), rows(40, 1), rows(10, 2, (1,)))
+    assert all(c.name != "AUC" for s in found.students for c in s.scores)
+    assert len(found.notes) == 2
+
+
+@pytest.mark.parametrize(("train", "test"), [(0, 10), (10, 0), (1, 1)])
+def test_tiny_real_data_is_a_note_and_not_a_crash(train: int, test: int) -> None:
+    found = run(rows(40, 0), rows(train, 1), rows(test, 2))
+    assert found.notes
+    assert bool(found.students) == bool(test)
+    if not train:
+        assert all(c.real is None for s in found.students for c in s.scores)
+
+
+def test_best_student_is_chosen_by_its_real_training_only() -> None:
+    found = run(rows(100, 0, shuffle=True), rows(100, 1), rows(100, 2))
+    best = found.best
+    assert best is not None
+    top = max(s["accuracy"].real.value for s in found.students if s["accuracy"].real)
+    assert best["accuracy"].real is not None and best["accuracy"].real.value == top
+
+
+def test_progress_never_goes_back_and_ends_full() -> None:
+    seen: list[float] = []
+    measure_utility(
+        SCHEMA,
+        rows(30, 0),
+        rows(30, 1),
+        rows(30, 2),
+        rng=Streams.from_seed(0),
+        progress=lambda stage, done, total: seen.append(done / total),
+    )
+    assert seen == sorted(seen) and seen[0] == 0 and seen[-1] == 1
+
+
+def test_image_students_are_the_three_of_the_paper() -> None:
+    schema = Schema("image", "i", 9, classes=("a", "b"), shape=(4, 4))
+    draw = np.random.default_rng(0)
+    y = draw.integers(0, 2, 80)
+    x = (draw.random((80, 16)) * 0.5 + 0.5 * y[:, None]).astype(np.float32)
+    found = run(Rows(x, y), Rows(x, y), Rows(x, y), schema)
+    assert found.positive == "b"
+    names = ["logistic regression", "multi-layer perceptron", "convolutional network"]
+    assert [s.student for s in found.students] == names
+    assert all(s["accuracy"].synthetic.value > 0.95 for s in found.students)
+
+
+def test_given_learners_stand_in_for_the_students() -> None:
+    schema = Schema("image", "i", 9, classes=("a", "b"), shape=(4, 4))
+    some = Rows(np.random.default_rng(0).random((20, 16)).astype(np.float32), np.arange(20) % 2)
+    found = measure_utility(
+        schema, some, some, some, rng=Streams.from_seed(0), learners=thesis_students()
+    )
+    assert [s.student for s in found.students] == ["convolutional network", "logistic regression"]
+
+
+def test_table_students_are_the_two_of_the_thesis() -> None:
+    found = measure_utility(
+        SCHEMA,
+        rows(200, 0),
+        rows(200, 1),
+        rows(100, 2),
+        rng=Streams.from_seed(0),
+        learners=table_students(),
+    )
+    assert [s.student for s in found.students] == ["two-layer network", "random forest"]
+    assert all(s["accuracy"].synthetic.value > 0.85 for s in found.students)
+
+
+def test_accuracies_are_those_of_the_scores() -> None:
+    learners, real = table_students(), rows(100, 1)
+    found = accuracies(learners, SCHEMA, rows(60, 0), real, rng=Streams.from_seed(0))
+    scores = measure_utility(
+        SCHEMA, rows(60, 0), real, real, rng=Streams.from_seed(0), learners=learners
+    )
+    assert found == {s.student: s["accuracy"].synthetic.value for s in scores.students}
+    nobody = accuracies(learners, SCHEMA, rows(0, 0), real, rng=Streams.from_seed(0))
+    assert set(nobody.values()) == {0.0}
