@@ -30,9 +30,9 @@ from sklearn.metrics import f1_score
 
 from understudy import Records, Schema, Study, run
 from understudy.data import Column, write
-from understudy.nets.classifier import (
+from understudy.nets.student import (
     Student,
-    Training,
+    StudentTraining,
     conv_student,
     epilepsy_student,
     fit,
@@ -148,7 +148,9 @@ def one(task: Task, split: str, z: float, seed: int, rounds: int, rows: int) -> 
     rng = Streams.from_seed(seed).child("student")
     labels = rng.numpy("labels").choice(len(task.balance), rows, p=task.balance)
     x = release.generator.sample(labels, rng=rng)
-    params = fit(task.student, x, torch.from_numpy(labels), rng=rng, training=Training(steps=2000))
+    params = fit(
+        task.student, x, torch.from_numpy(labels), rng=rng, training=StudentTraining(steps=2000)
+    )
     found = predict(task.student, params, torch.from_numpy(task.test_x)).argmax(1).numpy()
     if task.score == "F1":
         return float(f1_score(task.test_y, found)), minutes

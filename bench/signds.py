@@ -37,18 +37,18 @@ import pandas as pd
 import torch
 from common import arguments, load, provenance, save, spread
 from perturbation import duchi, fedsel, hybrid, piecewise
+from understudy.federation.slots import Private
 
 from understudy import Records, Schema, Study, run
 from understudy.data.encode import encode
 from understudy.data.schema import Column
 from understudy.data.shards import Shards
 from understudy.federation.cohort import scheduled
-from understudy.federation.slots import Private
 from understudy.privacy.claim import claims, headline
 from understudy.recipes import build
 from understudy.recipes.signds import SignDS
 from understudy.release.classifier import Classifier
-from understudy.rng import NoiseSource, Streams
+from understudy.rng import Streams
 
 COHORT, ROWS, ROUNDS = 250, 10, 500
 CHUNK = 2**22  # numbers of updates that are held at once
@@ -359,12 +359,12 @@ def updates(
     rng: Streams,
 ) -> Iterator[np.ndarray]:
     """The cohort's updates before privatisation, a chunk at a time."""
-    private = Private(recipe.plan, round, NoiseSource.seeded(rng.child("unused")))
     size = max(1, CHUNK // state["model"].numel())
     for start in range(0, len(cohort), size):
         part = sites.take(cohort[start : start + size])
-        child = rng.child("local", round, start)
-        update, _ = recipe.local(recipe.task(state, round), {}, part, private, rng=child)
+        own = rng.sites("local", round, cohort[start : start + size])
+        private = Private(recipe.plan, round, own.child("unused"))
+        update, _ = recipe.local(recipe.task(state, round), {}, part, private, rng=own)
         yield update["update"].numpy()
 
 

@@ -1,17 +1,23 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from sklearn.neighbors import NearestCentroid
 
+from understudy.data.bundled import bundled
+from understudy.data.encode import Encoded
 from understudy.data.schema import Column, Schema
-from understudy.errors import SchemaError, StudyError
+from understudy.data.split import split
+from understudy.errors import PrivacyError, SchemaError, StudyError
 from understudy.recipes import build
+from understudy.run import run
 from understudy.settings import options, setting
-from understudy.study import Study
+from understudy.study import Privacy, Study, split_notes
 
 SCHEMA = Schema("table", "t", 100, (Column("a", "numeric", 0, 1),))
 
@@ -178,7 +184,17 @@ def test_training_values_that_cannot_train_are_refused(change: dict) -> None:
 
 @pytest.mark.parametrize(
     "table",
-    [{}, {"data": "x"}, {"sites": 2}, {"data": "x", "sites": 0}, {"data": "x", "sites": "2"}],
+    [
+        {},
+        {"data": "x"},
+        {"sites": 2},
+        {"data": "x", "sites": 0},
+        {"data": "x", "sites": "2"},
+        {"data": "x", "sites": 2, "only": 0},
+        {"data": "x", "sites": 2, "only": 3},
+        {"data": "x", "sites": 2, "split": "pooled"},
+        {"data": "x", "split": "pooled", "only": 1},
+    ],
 )
 def test_a_simulation_needs_rows_and_sites(table: dict) -> None:
     with pytest.raises(StudyError, match=r"simulation\."):
@@ -279,3 +295,126 @@ def test_a_wrong_choice_lists_the_right_ones() -> None:
 def test_a_misspelt_recipe_is_answered_with_the_nearest_one() -> None:
     with pytest.raises(StudyError, match=r"did you mean fedmoments\?"):
         build(parse(study={"name": "s", "recipe": "fedmoment"}))
+
+
+def simulated(unit: str = "record", trust: str = "local", **simulation: Any) -> Study:
+    table = {"data": "x", **simulation}
+    privacy = {"unit": unit, "trust": trust, "noise": 1.0}
+    if trust == "none":
+        del privacy["noise"]
+    return Study.parse(
+        {
+            "study": {"name": "s", "recipe": "fedmoments"},
+            "privacy": privacy,
+            "simulation": table if table.get("split") == "pooled" else {"sites": 2, **table},
+        },
+        schema=replace(PERSONS, person=None, rows_per_person=None) if unit == "record" else PERSONS,
+    )
+
+
+PERSONS = Schema(
+    "table",
+    "t",
+    100,
+    (*SCHEMA.columns, Column("c", "categorical", categories=("u", "v"))),
+    label="c",
+    person="who",
+    rows_per_person=3,
+)
+
+
+def test_the_attack_on_a_split_by_kmeans_is_refused() -> None:
+    """One row less, and the sums of both sites move by far more than one row can add."""
+
+    def sums(values: list[float]) -> np.ndarray:
+        x = np.array(values, np.float32)[:, None]
+        rows = Encoded(x, np.zeros(len(x), np.int64))
+        parts = split(SCHEMA, rows, "kmeans", 2, rng=np.random.default_rng(0))
+        counts = sorted((len(part), float(x[part].sum())) for part in parts)
+        return np.array(counts)
+
+    table = [0.0] * 10 + [0.2] * 10 + [1.0]
+    moved = np.abs(sums(table) - sums(table[:-1])).sum(axis=1)
+    assert moved.min() > 5, "a row in [0, 1] adds 1 to one count and at most 1 to one sum"
+    with pytest.raises(PrivacyError, match='split = "kmeans"'):
+        build(simulated(split="kmeans"))
+
+
+REFUSED = [
+    ("record", "local", {"split": "kmeans"}),
+    ("person", "local", {"split": "kmeans"}),
+    ("person", "local", {"split": "person"}),
+    ("person", "local", {"split": "column", "column": "who"}),
+    ("record", "local", {"split": "column", "column": "a"}),
+    ("record", "central", {"split": "kmeans", "only": 1}),
+]
+ACCEPTED = [
+    ("site", "local", {"split": "kmeans"}),
+    ("record", "central", {"split": "kmeans"}),
+    ("record", "none", {"split": "kmeans"}),
+    ("record", "local", {"split": "uniform"}),
+    ("record", "local", {"split": "dirichlet", "alpha": 0.1}),
+    ("record", "local", {"split": "classes"}),
+    ("record", "local", {"split": "column", "column": "c"}),
+    ("person", "local", {"split": "dirichlet"}),
+    ("record", "central", {"split": "uniform", "only": 2}),
+    ("record", "local", {"split": "pooled"}),
+]
+
+
+@pytest.mark.parametrize(("unit", "trust", "simulation"), REFUSED)
+def test_splits_that_move_other_rows_are_refused_where_the_server_sees_sites(
+    unit: str, trust: str, simulation: dict
+) -> None:
+    with pytest.raises(PrivacyError, match="keeps every other row at its site"):
+        build(simulated(unit, trust, **simulation))
+
+
+@pytest.mark.parametrize(("unit", "trust", "simulation"), ACCEPTED)
+def test_other_splits_are_accepted(unit: str, trust: str, simulation: dict) -> None:
+    build(simulated(unit, trust, **simulation))
+
+
+def test_labels_that_send_a_person_are_no_rule_for_one_record() -> None:
+    by_person = replace(simulated("person", "local", split="dirichlet"), privacy=Privacy())
+    assert by_person.split_moves_others("record")
+    assert not by_person.split_moves_others("person")
+
+
+def test_a_simulated_split_is_noted() -> None:
+    (note,) = split_notes(simulated(split="dirichlet"))
+    assert "taken as given" in note and "dirichlet" in note
+    assert split_notes(parse()) == () == split_notes(simulated(split="pooled"))
+
+
+def test_pooled_rows_and_one_site_alone_are_one_site() -> None:
+    assert simulated(split="pooled").n_sites == 1
+    alone = simulated(sites=5, only=2)
+    assert alone.n_sites == 1 and alone.simulation is not None
+    assert list("abcde")[alone.simulation.kept] == ["b"]
+
+
+@pytest.mark.parametrize("simulation", [{"split": "pooled"}, {"sites": 10, "only": 3}])
+def test_the_baselines_of_the_study_page_learn(simulation: dict) -> None:
+    """All rows at one site, or one site alone: a student of their rows reads real digits."""
+    schema, real = bundled("digits")
+    study = Study.parse(
+        {
+            "study": {"name": "baseline", "recipe": "fedvae", "rounds": 1},
+            "privacy": {"trust": "none", "clip": 1e9},
+            "recipe": {
+                "steps": 400,
+                "server": "sgd",
+                "server_rate": 1.0,
+                "momentum": 0.0,
+                "average": 0.0,
+            },
+            "simulation": {"data": "bundled:digits", **simulation},
+        },
+        schema=schema,
+    )
+    release = run(study, seed=0, rows=0)
+    assert release.plan.sites == 1 and not release.claims[0].private
+    made = release.sample(500, seed=0)
+    student = NearestCentroid().fit(made.images.reshape(500, -1), made.labels)
+    assert student.score(real.images.reshape(len(real), -1), real.labels) > 0.75

@@ -35,7 +35,7 @@ from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import build
 from understudy.recipes.dp_fed_wae import parts
 from understudy.recipes.dpd_fvae import records as records_module
-from understudy.rng import NoiseSource, Streams
+from understudy.rng import Draws, NoiseSource, Streams
 from understudy.runtime import wire
 
 Patch = pytest.MonkeyPatch
@@ -106,14 +106,16 @@ def allowance(folder: Path) -> None:
 def cohorts(folder: Path) -> None:
     """Cohorts vary in size as coin flips do."""
     source = NoiseSource.seeded(Streams.from_seed(0))
-    sizes = [len(engine_module.draw_cohort(20, 0.3, source=source)) for _ in range(300)]
+    draws = [source.server("cohort", round) for round in range(300)]
+    sizes = [len(engine_module.draw_cohort(20, 0.3, source=drawn)) for drawn in draws]
     assert abs(np.var(sizes) - 4.2) < 1.5
 
 
 def batches(folder: Path) -> None:
     """A record is in as many batches as the plan's rate says."""
     recipe = small_recipe("toy-step", "record", "local")
-    private = slots.Private(recipe.plan, 0, NoiseSource.seeded(Streams.from_seed(0)))
+    draws = NoiseSource.seeded(Streams.from_seed(0)).sites(0, range(3))
+    private = slots.Private(recipe.plan, 0, draws)
     sizes = [len(private.sample("step", small_shards())) for _ in range(300)]
     assert abs(np.mean(sizes) / 12 - recipe.plan.parts[0].rate) < 0.05
 
@@ -248,7 +250,7 @@ def no_server_noise(patch: Patch) -> None:
 
 def same_noise(patch: Patch) -> None:
     drawn = np.random.default_rng(0).standard_normal(4096)
-    patch.setattr(NoiseSource, "normal", lambda self, shape: np.resize(drawn, shape).astype(float))
+    patch.setattr(Draws, "normal", lambda self, shape: np.resize(drawn, (len(self), *shape)))
 
 
 def no_charge(patch: Patch) -> None:
@@ -367,14 +369,14 @@ def unclipped_records(patch: Patch) -> None:
 
 
 def whole_batches(patch: Patch) -> None:
-    patch.setattr(NoiseSource, "coins", lambda self, n, rate: np.ones(n, bool))
+    patch.setattr(Draws, "coins_each", lambda self, counts, rate: np.ones(sum(counts), bool))
 
 
 def fixed_cohorts(patch: Patch) -> None:
     patch.setattr(
         engine_module,
         "draw_cohort",
-        lambda sites, rate, *, source: np.argsort(source.uniform(sites))[: int(rate * sites)],
+        lambda sites, rate, *, source: np.argsort(source.uniform(sites)[0])[: int(rate * sites)],
     )
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.data import Column, Encoded, Records, Schema, encode, from_frame, split
-from understudy.data.split import most_blocks
+from understudy.data.split import SPLITS, most_blocks
+from understudy.data.split_rules import SplitName, follows
 from understudy.errors import StudyError
 from understudy.rng import Streams
 
@@ -63,6 +65,99 @@ def test_streams_are_as_good_as_a_generator() -> None:
     encoded, streams = rows(50), Streams.from_seed(3)
     first, again = (split(SCHEMA, encoded, "uniform", 4, rng=streams) for _ in range(2))
     assert all(map(np.array_equal, first, again))
+
+
+def test_the_names_that_a_study_may_use_are_those_of_the_splits() -> None:
+    assert set(SPLITS) == set(get_args(SplitName))
+
+
+BY_ROW = ["uniform", "geometric", "dirichlet", "classes", "pooled"]
+
+
+def homes(encoded: Encoded, how: str, sites: int, seed: int) -> dict[int, int]:
+    """The site of each place in the file."""
+    places = np.arange(len(encoded)) if encoded.rows is None else encoded.rows
+    parts = cut(encoded, how, sites, seed)
+    return {int(places[row]): site for site, part in enumerate(parts) for row in part}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(BY_ROW), st.integers(1, 40), st.integers(2, 9), st.data())
+def test_a_row_that_is_gone_moves_no_other_where_the_split_follows_rows(
+    how: str, n: int, sites: int, data: st.DataObject
+) -> None:
+    assert follows(SCHEMA, how, {}) == "row"
+    whole, gone = rows(n), data.draw(st.integers(0, n - 1))
+    kept = np.delete(np.arange(n), gone)
+    fewer = Encoded(whole.x[kept], whole.y[kept], None, kept)
+    before, after = homes(whole, how, sites, n), homes(fewer, how, sites, n)
+    assert after == {place: site for place, site in before.items() if place != gone}
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from(["uniform", "geometric"]),
+    st.lists(st.sampled_from("abcdef"), min_size=2, max_size=20),
+    st.data(),
+)
+def test_nor_where_all_rows_of_a_person_are_at_one_site(
+    how: str, names: list[str], data: st.DataObject
+) -> None:
+    schema = replace(SCHEMA, person="who", rows_per_person=20)
+    assert follows(schema, how, {}) == "row"
+
+    def parts(names: list[str]) -> list[list[str]]:
+        held = Records(images=np.zeros((len(names), 1, 2), np.uint8), person=np.array(names))
+        held = replace(held, labels=np.full(len(names), "0"))
+        cut = split(schema, encode(schema, held), how, 4, rng=Streams.from_seed(1), records=held)
+        return [sorted(names[row] for row in part) for part in cut]
+
+    gone = data.draw(st.integers(0, len(names) - 1))
+    fewer = parts(names[:gone] + names[gone + 1 :])
+    assert [[p for p in site if p != names[gone]] for site in parts(names)] == [
+        [p for p in site if p != names[gone]] for site in fewer
+    ]
+    assert sum(map(len, fewer)) == len(names) - 1
+
+
+@pytest.mark.parametrize(
+    ("how", "options", "person", "expected"),
+    [
+        ("kmeans", {}, None, "table"),
+        ("blocks", {}, None, "table"),
+        ("person", {}, "who", "table"),
+        ("dirichlet", {}, "who", "person"),
+        ("classes", {}, "who", "person"),
+        ("column", {"column": "region"}, None, "row"),
+        ("column", {"column": "ill"}, None, "row"),
+        ("column", {"column": "age"}, None, "table"),
+        ("column", {"column": "who"}, "who", "table"),
+        ("column", {}, None, "table"),
+        ("uniform", {}, "who", "row"),
+    ],
+)
+def test_what_the_site_of_a_row_depends_on(
+    how: str, options: dict, person: str | None, expected: str
+) -> None:
+    schema = replace(TABLE, person=person, rows_per_person=person and 3)
+    assert follows(schema, how, options) == expected
+
+
+def test_columns_with_public_values_number_sites_alike_in_every_table() -> None:
+    schema = replace(
+        TABLE, columns=(*TABLE.columns, Column("smokes", "boolean", missing=True)), records=4
+    )
+    frame = RECORDS.frame.assign(smokes=pd.array([True, None, False, True, True], "boolean"))
+
+    def found(rows: list[int], name: str) -> list[list[int]]:
+        held = from_frame(frame.iloc[rows], schema)
+        rng = np.random.default_rng(0)
+        parts = split(schema, encode(schema, held), "column", 3, rng=rng, column=name, records=held)
+        return [[rows[i] for i in part] for part in parts]
+
+    assert found([0, 1, 2, 3, 4], "smokes") == [[2], [0, 3, 4], [1]]
+    assert found([0, 1, 3, 4], "smokes") == [[], [0, 3, 4], [1]]
+    assert found([1, 2, 4], "region") == [[], [1, 4], [2]]
 
 
 def test_uniform_sites_are_equal_in_size() -> None:
@@ -185,21 +280,12 @@ def test_a_split_by_person_needs_persons() -> None:
         cut(rows(5), "person", 5)
 
 
-def test_sites_can_follow_files() -> None:
-    parts = cut(rows(6), "files", 3, counts=[2, 0, 4])
-    assert [part.tolist() for part in parts] == [[0, 1], [], [2, 3, 4, 5]]
-
-
-def test_files_and_columns_allow_for_rows_left_out_by_the_cap() -> None:
-    encoded = Encoded(np.zeros((3, 2), np.float32), np.zeros(3, int), None, np.array([0, 2, 5]))
-    assert [p.tolist() for p in cut(encoded, "files", 3, counts=[2, 2, 2])] == [[0], [1], [2]]
-
-
 @pytest.mark.parametrize(
     ("how", "sites", "options", "message"),
     [
         ("magic", 2, {}, "uniform"),
         ("uniform", 0, {}, "at least one"),
+        ("files", 2, {}, "uniform"),
         ("uniform", 2, {"alpha": 1}, "alpha"),
         ("dirichlet", 2, {"alpha": 0.0}, "alpha above 0"),
         ("dirichlet", 2, {"alpha": float("nan")}, "alpha above 0"),
@@ -207,8 +293,6 @@ def test_files_and_columns_allow_for_rows_left_out_by_the_cap() -> None:
         ("classes", 1, {"classes_per_site": 2}, "add sites"),
         ("classes", 9, {"classes_per_site": 5}, "1 to 4"),
         ("column", 2, {"column": "none"}, "column"),
-        ("files", 2, {"counts": [50]}, "counts"),
-        ("files", 1, {"counts": [10]}, "counts"),
         ("kmeans", 2000, {}, "1000"),
     ],
 )

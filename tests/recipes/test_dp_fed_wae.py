@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from understudy.federation.slots import Private
 
 from understudy import Records
 from understudy.data.encode import encode
@@ -18,15 +19,14 @@ from understudy.data.shards import Shards
 from understudy.data.table import from_frame
 from understudy.errors import ReleaseError, StudyError, WireError
 from understudy.federation.recipe import Task
-from understudy.federation.slots import Private
 from understudy.nets import layers
-from understudy.nets.stacked import ClassifierNet
+from understudy.nets.classifier import ClassifierNet
 from understudy.privacy.select import Selection, choose, spread
 from understudy.recipes import build, selection, vae
 from understudy.recipes.dp_fed_wae.paper import PaperDpFedWAE
 from understudy.recipes.dp_fed_wae.parts import PartsDpFedWAE
 from understudy.release.bundle import Release
-from understudy.rng import NoiseSource, Streams
+from understudy.rng import Streams
 from understudy.run import run
 from understudy.study import Study
 
@@ -120,8 +120,8 @@ def _one_round(recipe: PartsDpFedWAE, part: str, rows: pd.DataFrame) -> torch.Te
     shards = Shards.pack(data, [np.arange(len(rows))])
     rng = Streams.from_seed(0)
     task = replace(recipe.task(recipe.init(rng=rng), 0), values={"part": part})
-    private = Private(recipe.plan, 0, NoiseSource.seeded(rng))
-    return recipe.local(task, {}, shards, private, rng=rng)[0]["update"][0]
+    private = Private(recipe.plan, 0, rng.draws("noise"))
+    return recipe.local(task, {}, shards, private, rng=rng.draws("local"))[0]["update"][0]
 
 
 @pytest.mark.parametrize(
@@ -179,11 +179,11 @@ def test_no_model_makes_a_site_fail_for_having_rows(part: str, model: str) -> No
     recipe, rng = build(study()), Streams.from_seed(0)
     sent = MODELS[model](recipe.init(rng=rng)["model"])
     data = encode(TABLE, from_frame(frame(4, seed=0), TABLE))
-    private = Private(recipe.plan, 0, NoiseSource.seeded(rng))
+    private = Private(recipe.plan, 0, rng.draws("noise"))
     for rows in (0, 1, 4):
         shards = Shards.pack(data, [np.arange(rows)])
         task = Task({"model": sent}, {"part": part})
-        update, _ = recipe.local(task, {}, shards, private, rng=rng)
+        update, _ = recipe.local(task, {}, shards, private, rng=rng.draws("local"))
         assert update["update"].shape == (1, *recipe.plan.parts[0].shape)
 
 
@@ -193,10 +193,11 @@ def test_a_model_of_another_kind_is_refused_by_every_site_alike(part: str, odd: 
     recipe, rng = build(study()), Streams.from_seed(0)
     task = Task({"model": odd(recipe.init(rng=rng)["model"])}, {"part": part})
     data = encode(TABLE, from_frame(frame(4, seed=0), TABLE))
-    private, said = Private(recipe.plan, 0, NoiseSource.seeded(rng)), set()
+    private, said = Private(recipe.plan, 0, rng.draws("noise")), set()
     for rows in (0, 1, 4):
         with pytest.raises(WireError, match="a task's model") as caught:
-            recipe.local(task, {}, Shards.pack(data, [np.arange(rows)]), private, rng=rng)
+            shards = Shards.pack(data, [np.arange(rows)])
+            recipe.local(task, {}, shards, private, rng=rng.draws("local"))
         said.add(str(caught.value))
     assert len(said) == 1
 
@@ -379,7 +380,7 @@ def test_votes_for_both_signs_fold_back() -> None:
 def _votes(update: torch.Tensor) -> torch.Tensor:
     """What 400 sites with this update say at an ε that hardly distorts."""
     places = selection.room(10, 0.05)
-    source = NoiseSource.seeded(Streams.from_seed(0))
+    source = Streams.from_seed(0).sites("noise", 0, range(400))
     terms = {"part": "update", "round": 0, "source": source}
     rule = Selection(places, 1, 1, 25.0)
     messages, _ = choose(selection.both_signs(update.expand(400, 10), places, 0.05), rule, **terms)

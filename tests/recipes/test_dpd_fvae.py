@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from torch import Tensor
+from understudy.federation.slots import Private
 
 from understudy.data.encode import Encoded
 from understudy.data.records import Records
@@ -17,7 +18,6 @@ from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
 from understudy.data.table import from_frame, write
 from understudy.errors import BudgetError, DataError, PrivacyError, StudyError
-from understudy.federation.slots import Private
 from understudy.nets.autoencoder import DECODER, ENCODER, decode, encode, vae_loss
 from understudy.privacy.claim import claims
 from understudy.privacy.clip import Bounded
@@ -106,9 +106,10 @@ def local(built: Any, data: Shards, memory: dict | None = None, state: dict | No
     """(update, memory, the slots that were used) of one round."""
     rng = Streams.from_seed(0)
     state = built.init(rng=rng) if state is None else state
-    private = Private(built.plan, 0, NoiseSource.seeded(rng))
+    noise, own = (rng.sites(name, 0, range(len(data))) for name in ("noise", "local"))
+    private = Private(built.plan, 0, noise)
     memory = held(built, len(data)) if memory is None else memory
-    return *built.local(built.task(state, 0), memory, data, private, rng=rng), private
+    return *built.local(built.task(state, 0), memory, data, private, rng=own), private
 
 
 # Site level: what travels and what stays.
@@ -135,7 +136,7 @@ def reference(built: Any, data: Shards, decoders: list[Tensor]) -> tuple[Tensor,
     encoder = {n: p.clone().requires_grad_() for n, p in start.items()}
     kept = torch.optim.Adam(encoder.values(), lr=1e-3)
     for round, flat in enumerate(decoders):
-        rng = Streams.from_seed(round)
+        rng = Streams.from_seed(round).draws("local")
         unpacked = vae.unpack(spec, flat[None], DECODER)
         decoder = {n: p.clone().requires_grad_() for n, p in unpacked.items()}
         fresh = torch.optim.Adam(decoder.values(), lr=1e-3)
@@ -144,7 +145,8 @@ def reference(built: Any, data: Shards, decoders: list[Tensor]) -> tuple[Tensor,
         for index, weight in zip(plan.index, plan.weight, strict=True):
             kept.zero_grad(), fresh.zero_grad()
             rows = (data.x[index], data.y[index], weight)
-            vae_loss(spec, {**encoder, **decoder}, *rows, noise=noise).sum().backward()
+            draw = torch.from_numpy(drawn.normal((index.shape[1], spec.latent))).float()
+            vae_loss(spec, {**encoder, **decoder}, *rows, draw=draw).sum().backward()
             kept.step(), fresh.step()
     ends = vae.pack(spec, encoder, ENCODER), vae.pack(spec, decoder, DECODER)
     return ends[0].detach()[0], ends[1].detach()[0]
@@ -156,8 +158,9 @@ def two_rounds(built: Any, data: Shards, decoders: list[Tensor], wipe: tuple[str
         for name in wipe if round else ():
             memory = {**memory, name: torch.zeros_like(memory[name])}
         state, rng = built.server.start(flat), Streams.from_seed(round)
-        private = Private(built.plan, round, NoiseSource.seeded(rng))
-        update, memory = built.local(built.task(state, round), memory, data, private, rng=rng)
+        private = Private(built.plan, round, rng.draws("noise"))
+        task = built.task(state, round)
+        update, memory = built.local(task, memory, data, private, rng=rng.draws("local"))
     return memory, decoders[-1] + update["shared"][0]
 
 
@@ -350,9 +353,10 @@ def test_a_frozen_encoder_stays_as_it_is_in_every_task(tmp_path: Path) -> None:
     first, data = built.task(state, 0), shards(TABLE, [5, 4])
     assert set(first.arrays) == {"shared", "encoder", "centre", "scale"}
     for round in range(3):
-        private = Private(built.plan, round, NoiseSource.seeded(rng))
+        noise, own = (rng.sites(name, round, range(2)) for name in ("noise", "local"))
+        private = Private(built.plan, round, noise)
         task = built.task(state, round)
-        update, _ = built.local(task, {}, data, private, rng=rng.child(round))
+        update, _ = built.local(task, {}, data, private, rng=own)
         state = built.step(state, {"shared": update["shared"].mean(0)}, rng=rng)
         for name in ("encoder", "centre", "scale"):
             assert torch.equal(built.task(state, round + 1).arrays[name], first.arrays[name])
@@ -686,10 +690,11 @@ def test_records_are_dealt_their_latents_by_the_noise_source() -> None:
     state, data = built.init(rng=rng), shards(TABLE, [5, 4])
 
     def first_sum(seed: int) -> Tensor:
-        private = Private(built.plan, 0, NoiseSource.seeded(Streams.from_seed(seed)))
+        source = NoiseSource.seeded(Streams.from_seed(seed)).sites(0, range(2))
+        private = Private(built.plan, 0, source)
         seen: list[Bounded] = []
         private.step = lambda part, bounded: seen.append(bounded) or bounded.value  # type: ignore
-        built.local(built.task(state, 0), {}, data, private, rng=rng)
+        built.local(built.task(state, 0), {}, data, private, rng=rng.sites("local", 0, range(2)))
         return seen[0].value
 
     assert not torch.equal(first_sum(1), first_sum(2)), (

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from understudy.federation.slots import Private
 
 from understudy.data.encode import Encoded
 from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
 from understudy.errors import StudyError
-from understudy.federation.slots import Private
 from understudy.nets import layers
 from understudy.recipes.fedvae import FedVAE
-from understudy.rng import NoiseSource, Streams
+from understudy.rng import Streams
 from understudy.study import Study
 
 NETS = {"widths": [6], "decoder_widths": [5], "latent": 2, "steps": 3}
@@ -63,8 +63,9 @@ def local(built: FedVAE, data: Shards, seed: int = 0):
     rng = Streams.from_seed(seed)
     state = built.init(rng=rng)
     memory = {n: v.expand(len(data), *v.shape) for n, v in built.memory().items()}
-    private = Private(built.plan, 0, NoiseSource.seeded(rng))
-    return built.local(built.task(state, 0), memory, data, private, rng=rng)
+    noise, own = (rng.sites(name, 0, range(len(data))) for name in ("noise", "local"))
+    private = Private(built.plan, 0, noise)
+    return built.local(built.task(state, 0), memory, data, private, rng=own)
 
 
 SCHEMAS = {"image": IMAGE, "series": SERIES, "table": TABLE}
@@ -248,10 +249,9 @@ def test_training_brings_the_samples_of_each_class_to_its_rows():
     state = built.init(rng=rng)
     memory = {n: v.expand(4, *v.shape) for n, v in built.memory().items()}
     for round in range(150):
-        private = Private(built.plan, round, NoiseSource.seeded(rng))
-        update, memory = built.local(
-            built.task(state, round), memory, data, private, rng=rng.child("r", round)
-        )
+        noise, own = (rng.sites(name, round, range(4)) for name in ("noise", "local"))
+        private = Private(built.plan, round, noise)
+        update, memory = built.local(built.task(state, round), memory, data, private, rng=own)
         state = built.step(state, {"decoder": update["decoder"].mean(0)}, rng=rng)
     drawn = built.finish(state, rng=rng).sample(np.repeat(np.arange(3), 50), rng=rng)
     means = [float(drawn[k * 50 : (k + 1) * 50].mean()) for k in range(3)]

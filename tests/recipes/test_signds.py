@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from understudy.federation.slots import Private, seal
 
 from understudy.data.encode import encode
 from understudy.data.schema import Column, Schema
@@ -17,15 +18,14 @@ from understudy.data.table import Records, from_frame
 from understudy.errors import PrivacyError, StudyError, WireError
 from understudy.federation.recipe import Task
 from understudy.federation.site import Sites
-from understudy.federation.slots import Private, seal
-from understudy.nets import layers, stacked
+from understudy.nets import classifier, layers
 from understudy.privacy.claim import claims, headline
 from understudy.privacy.clip import Sealed
 from understudy.privacy.select import Selection
 from understudy.recipes import build
 from understudy.recipes.signds import SignDS
 from understudy.release.classifier import Classifier
-from understudy.rng import NoiseSource, Streams
+from understudy.rng import Streams
 from understudy.run import run
 from understudy.study import Study
 
@@ -95,7 +95,7 @@ def test_a_fresh_net_is_sent_and_nothing_else() -> None:
     recipe, rng = build(study(IMAGE)), Streams.from_seed(0)
     state = recipe.init(rng=rng)
     assert set(recipe.task(state, 0).arrays) == {"model"}
-    fresh = layers.stack(stacked.init(recipe.spec, rng=rng.torch("net")), 1)
+    fresh = layers.stack(classifier.init(recipe.spec, rng=rng.torch("net")), 1)
     assert torch.equal(state["model"], layers.flatten(recipe.spec.net, fresh))
 
 
@@ -204,9 +204,10 @@ def test_a_site_makes_one_plain_step_unless_told_otherwise() -> None:
     for rate in (0.5, 1.0):
         recipe = build(study(training={"rate": rate}))
         rng = Streams.from_seed(0)
-        private = Private(recipe.plan, 0, NoiseSource.seeded(rng.child("unused")))
+        own = rng.sites("local", 0, range(4))
+        private = Private(recipe.plan, 0, own.child("unused"))
         task = recipe.task(recipe.init(rng=rng), 0)
-        update, _ = recipe.local(task, {}, shards, private, rng=rng)
+        update, _ = recipe.local(task, {}, shards, private, rng=own)
         found.append(update["update"])
     assert found[0].abs().max() > 0 and torch.allclose(found[1], 2 * found[0], atol=1e-6)
 
@@ -237,7 +238,7 @@ def test_no_model_makes_a_site_fail_for_having_images(model: str, view: str, sen
     arrays = recipe.task(recipe.init(rng=Streams.from_seed(0)), 0).arrays
     for rows in (0, 1, 3, 6):
         rng = Streams.from_seed(0)
-        source = NoiseSource.seeded(rng)
+        source = rng.draws("noise")
         private = Private(recipe.plan, 0, source)
         shards = Shards.pack(data, [np.arange(rows)])
         task = Task({"model": MODELS[sent](arrays["model"])})
@@ -264,7 +265,8 @@ def test_odd_arrays_are_refused_by_every_site_alike(model: str, odd: str) -> Non
     images = np.zeros((6, 28, 28), np.uint8)
     data = encode(IMAGE, Records(images=images, labels=np.array(list("012345"))))
     arrays = recipe.task(recipe.init(rng=rng), 0).arrays
-    private, said = Private(recipe.plan, 0, NoiseSource.seeded(rng)), set()
+    own, said = rng.draws("local"), set()
+    private = Private(recipe.plan, 0, own)
     for rows in (0, 1, 6):
         with pytest.raises(WireError, match="a task's model: 32-bit") as caught:
             shards = Shards.pack(data, [np.arange(rows)])

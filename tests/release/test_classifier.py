@@ -10,7 +10,7 @@ from torch.nn import functional
 from understudy.data.schema import Column, Schema
 from understudy.errors import ReleaseError, UnderstudyError
 from understudy.nets import layers
-from understudy.nets.stacked import ClassifierNet
+from understudy.nets.classifier import ClassifierNet
 from understudy.release import classifier
 from understudy.release.classifier import KINDS, Classifier
 

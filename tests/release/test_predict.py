@@ -26,7 +26,7 @@ from understudy.data.table import write
 from understudy.errors import DataError, ReleaseError
 from understudy.evaluation.compare import evaluate
 from understudy.nets import layers
-from understudy.nets.stacked import ClassifierNet
+from understudy.nets.classifier import ClassifierNet
 from understudy.release import verify
 from understudy.release.bundle import Release
 from understudy.release.classifier import Classifier

@@ -57,7 +57,6 @@ RECIPES: dict[str, Builder] = {
     "dp_fed_wae": Listed("dp_fed_wae", "DpFedWAE"),
     "fedstdg": Listed("fedstdg", "FedSTDG"),
     "fedmoments": Listed("fedmoments", "FedMoments"),
-    "central": Listed("central", "CentralVAE"),
 }
 
 
@@ -74,7 +73,7 @@ def build(study: Study) -> Recipe:
             repr(study.recipe),
             f"see understudy recipes{nearest(study.recipe, RECIPES)}",
         )
-    from understudy.federation.recipe import check_kind
+    from understudy.federation.planning import check_kind
 
     check_kind(study, RECIPES[study.recipe].info)
     return RECIPES[study.recipe].build(study)

@@ -84,18 +84,7 @@ FEDMOMENTS = RecipeInfo(
     options=options.FedMomentsOptions,
     rounds=1,
 )
-CENTRAL = RecipeInfo(
-    name="central",
-    title="One VAE without privacy: all rows pooled, or one site alone",
-    paper="baseline of Margaritis 2021, §4.5.1",
-    summary="Not private. What pooling all rows, or staying alone, would give.",
-    kinds=("table", "image", "series"),
-    supports=frozenset(),
-    default=("site", "none"),
-    options=options.CentralOptions,
-    rounds=1,
-)
 
 CATALOGUE = {
-    info.name: info for info in (FEDVAE, DPD_FVAE, SIGNDS, DP_FED_WAE, FEDSTDG, FEDMOMENTS, CENTRAL)
+    info.name: info for info in (FEDVAE, DPD_FVAE, SIGNDS, DP_FED_WAE, FEDSTDG, FEDMOMENTS)
 }

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from understudy.data.shards import Shards
 from understudy.nets.layers import Params
-from understudy.rng import Streams
+from understudy.rng import Draws
 from understudy.study import Training
 from understudy.training import batches
 from understudy.training.loop import Loss, train
@@ -36,9 +36,9 @@ class Local:
         rate = self.training.rate or _RATE
         return Sgd(rate) if self.training.optimiser == "sgd" else Adam(rate)
 
-    def draw(self, rows: batches.Rows, *, rng: Streams) -> batches.Batches:
+    def draw(self, rows: batches.Holdings, *, rng: Draws) -> batches.Batches:
         """The study's epochs, or the recipe's steps."""
-        size, source = self.training.batch or _BATCH, rng.numpy("batches")
+        size, source = self.training.batch or _BATCH, rng.child("batches")
         if self.training.epochs:
             return batches.epochs(rows, self.training.epochs, size, rng=source)
         return batches.steps(rows, self.steps, size, rng=source)
@@ -50,9 +50,9 @@ class Local:
         data: Shards,
         state: Mapping[str, Tensor] | None = None,
         *,
-        rows: batches.Rows | None = None,
-        rng: Streams,
+        rows: batches.Holdings | None = None,
+        rng: Draws,
     ) -> tuple[Params, Params]:
         """Train a stack of models ``[C, …]``, one per site or by ``rows``; see `loop.train`."""
-        plan = self.draw(batches.Rows.of(data) if rows is None else rows, rng=rng)
+        plan = self.draw(batches.Holdings.of(data) if rows is None else rows, rng=rng)
         return train(params, loss, data.x, data.y, plan, self.optimiser, state, rng=rng)

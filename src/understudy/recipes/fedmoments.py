@@ -20,10 +20,12 @@ from torch import Tensor
 
 from understudy.data.encode import blocks
 from understudy.data.schema import Schema
-from understudy.data.shards import Shards
 from understudy.errors import StudyError
-from understudy.federation.recipe import RecipeInfo, State, Task, Update, make_plan
-from understudy.federation.slots import Private
+from understudy.federation.info import RecipeInfo
+from understudy.federation.planning import Terms, noised_plan
+from understudy.federation.recipe import State, Task, Update
+from understudy.federation.site import Site
+from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import catalogue
 from understudy.recipes.copula import latents
@@ -55,9 +57,8 @@ class FedMoments:
         own = options(FedMomentsOptions, study.options)
         d = _features_of(study.schema, own)
         shape = (study.schema.n_classes, 1 + d + d * (d + 1) // 2)
-        plan = make_plan(
-            study, cls.info, {"moments": shape}, bound=own.bound, combine="sum", rounds=1
-        )
+        terms = Terms(bound=own.bound, combine="sum")
+        plan = noised_plan(study, cls.info, {"moments": shape}, terms, rounds=1)
         return cls(study.schema, plan, own)
 
     @cached_property
@@ -69,7 +70,7 @@ class FedMoments:
         """Nothing is shared before the sum."""
         return {}
 
-    def memory(self) -> State:
+    def memory(self, site: str) -> State:
         """Sites keep nothing."""
         return {}
 
@@ -77,11 +78,9 @@ class FedMoments:
         """The question is in the study file."""
         return Task()
 
-    def local(
-        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
-    ) -> tuple[Update, State]:
+    def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """The site's sum of φ over its records, by class."""
-        return {"moments": private.sum("moments", data, self._phi, lambda y: y)}, memory
+        return {"moments": site.sum("moments", self._phi, lambda y: y)}, {}
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
         """Keep the noisy sum."""
@@ -113,17 +112,15 @@ class FedMoments:
         own, place = self.options, self._space
         z = (x.double() - torch.from_numpy(place.origin)) @ torch.from_numpy(place.into)
         z = z * (own.radius / z.norm(dim=1, keepdim=True).clamp(min=own.radius))
-        phi = z.new_empty(len(z), self.plan.parts[0].shape[1])
+        phi = z.new_empty(len(z), self.plan.own.parts[0].shape[1])
         phi[:, 0], phi[:, 1 : 1 + z.shape[1]] = own.count_weight, own.mean_weight * z
         svec(z * math.sqrt(own.square_weight), out=phi[:, 1 + z.shape[1] :])
         return phi
 
     def _moments(self, sums: np.ndarray) -> Moments:
         """The noisy sum taken apart, with the noise each piece carries."""
-        own, part, d = self.options, self.plan.parts[0], len(self._space.expected)
-        std = part.noise * part.bound
-        if self.plan.trust == "local":  # every site added its own
-            std *= math.sqrt(self.plan.cohort)
+        own, d = self.options, len(self._space.expected)
+        std = _std(self.plan)
         return Moments(
             counts=sums[:, 0] / own.count_weight,
             sums=sums[:, 1 : 1 + d] / own.mean_weight,
@@ -149,6 +146,14 @@ class FedMoments:
         means, factors = (np.stack(arrays) for arrays in zip(*per_class, strict=True))
         width = self.schema.width
         return {"mean": means, "factor": factors, "basis": np.eye(width), "origin": np.zeros(width)}
+
+
+def _std(plan: PrivacyPlan) -> float:
+    """Of the noise in every coordinate of the sum; where sites add it, each adds its own."""
+    part, phase = plan.own.parts[0], plan.own
+    if not isinstance(part.mechanism, Gaussian):
+        return 0.0
+    return part.mechanism.std * math.sqrt(phase.cohort if part.where == "client" else 1.0)
 
 
 def _features_of(schema: Schema, own: FedMomentsOptions) -> int:

@@ -28,10 +28,11 @@ import torch
 from torch import Tensor
 
 from understudy.data.schema import Schema
-from understudy.data.shards import Shards
 from understudy.errors import StudyError
-from understudy.federation.recipe import RecipeInfo, State, Task, make_pure_plan
-from understudy.federation.slots import Private
+from understudy.federation.info import RecipeInfo
+from understudy.federation.planning import pure_plan
+from understudy.federation.recipe import State, Task, Update
+from understudy.federation.site import Site
 from understudy.nets import layers
 from understudy.nets.autoencoder import Autoencoder, decode, encode, init, reconstruction
 from understudy.privacy.plan import Part, PrivacyPlan
@@ -79,7 +80,7 @@ class FedSTDG(SharedWAE):
     @property
     def adapts(self) -> bool:
         """Whether sites send the bit."""
-        return len(self.plan.parts) > 1
+        return len(self.plan.own.parts) > 1
 
     @property
     def server(self) -> ServerOptimiser:
@@ -104,20 +105,16 @@ class FedSTDG(SharedWAE):
             return Task({"model": state["model"]})
         return Task({"model": state["model"]}, {"level": self.options.fall * float(state["rate"])})
 
-    def local(
-        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
-    ) -> tuple[dict[str, Tensor], State]:
+    def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """Train on the site's series; the engine chooses coordinates and answers by the bit."""
         model = task.array("model", (1, vae.size(self.spec)))
-        change = self.change(model, self.rows(data), rng=rng)
+        change = self.change(model, self.rows(site.data), rng=site.rng)
         if not self.adapts:
             return {"update": change}, {}
         return {"update": change, "small": is_small(change, float(task.values["level"]))}, {}
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
-        """Lower γ if the bits ask for it, then θ ← θ + γ·mean vote; no votes, no step."""
-        if not bool(total["update"].any()):
-            return state
+        """Lower γ if the bits ask for it, then θ ← θ + γ·mean vote."""
         votes = self._telling * total["update"][None]
         if not self.adapts:
             return {**state, **self.server.step(state, votes)}
@@ -128,15 +125,12 @@ class FedSTDG(SharedWAE):
     @property
     def _telling(self) -> float:
         """The share of a vote that is not chance: the noisier the votes, the shorter the way."""
-        rule = self.plan.part("update").rule
-        if not isinstance(rule, Selection):
-            return 1.0
-        chance = rule.top / rule.pool
-        return (rule.law.share - chance) / (1 - chance)
+        rule = self.plan.own.part("update").mechanism
+        return rule.telling if isinstance(rule, Selection) else 1.0
 
     def _adapted(self, state: State, mean: Tensor) -> tuple[Tensor, Tensor]:
         """γ and what is remembered of the bits: rounds counted, and their sum."""
-        own, rule = self.options, self.plan.part("small").rule
+        own, rule = self.options, self.plan.own.part("small").mechanism
         assert isinstance(rule, Response)
         if own.adaptive == "paper":
             count = float(state["bits"][0] + 1) if float(mean) >= 0.5 else 0.0
@@ -168,18 +162,18 @@ def _refuse_idle(study: Study, own: FedSTDGOptions) -> None:
 
 
 def _plan(study: Study, own: FedSTDGOptions, size: int, notes: tuple[str, ...]) -> PrivacyPlan:
-    if own.adaptive == "none" or study.privacy.trust == "none":
+    if own.adaptive == "none":
         return selection.selection_plan(study, FedSTDG.info, size, own, notes=notes)
 
     def parts(epsilon: float) -> tuple[Part, ...]:
         rule = selection.selection(size, own, (1 - own.bit) * epsilon)
         bit = Response(own.bit * epsilon)
         return (
-            Part("update", (size,), "client", rule=rule),
-            Part("small", (), "client", rule=bit),
+            Part("update", (size,), "mean", "client", rule),
+            Part("small", (), "mean", "client", bit),
         )
 
-    return make_pure_plan(study, FedSTDG.info, parts, notes=notes)
+    return pure_plan(study, FedSTDG.info, parts, notes=notes)
 
 
 def _spec(schema: Schema, own: FedSTDGOptions) -> Autoencoder:
@@ -214,7 +208,9 @@ def _smooth(spec: Autoencoder, steps: int, *, rng: Streams) -> Tensor:
 
     params = layers.stack(init(spec, rng=rng.torch("net")), 1)
     plan = warm.steps_on(y, steps, rng=rng)
-    params, _ = train(params, loss, torch.cat((x, z), 1), y, plan, Adam(3e-3), rng=rng)
+    params, _ = train(
+        params, loss, torch.cat((x, z), 1), y, plan, Adam(3e-3), rng=rng.draws("losses")
+    )
     return vae.pack(spec, params)
 
 

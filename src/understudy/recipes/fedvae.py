@@ -21,9 +21,11 @@ from torch import Tensor
 
 from understudy.data.schema import Schema
 from understudy.data.shards import Shards
+from understudy.federation.info import RecipeInfo
 from understudy.federation.phases import Then, then
-from understudy.federation.recipe import RecipeInfo, State, Task, make_plan
-from understudy.federation.slots import Private
+from understudy.federation.planning import Terms, noised_plan
+from understudy.federation.recipe import State, Task, Update
+from understudy.federation.site import Site, clipping
 from understudy.nets import layers
 from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder
 from understudy.privacy.clip import clip
@@ -31,7 +33,6 @@ from understudy.recipes import catalogue, public, vae, warm
 from understudy.recipes.fedavg import Local
 from understudy.recipes.options import FedVAEOptions
 from understudy.recipes.shared_vae import SharedVAE, own_encoder
-from understudy.rng import Streams
 from understudy.study import Study, options
 from understudy.training import batches
 
@@ -53,8 +54,9 @@ class FedVAE(SharedVAE):
         shape = decoder_shape(study.schema, own)
         first = warm.start(study, own)
         notes = public.notes(study, own)
-        terms = dict(bound=0.2, blocks=shape[0], before=warm.plan_of(first), notes=notes)
-        plan = make_plan(study, cls.info, {"decoder": shape}, **terms)
+        terms = Terms(bound=0.2, blocks=shape[0])
+        before = warm.plan_of(first)
+        plan = noised_plan(study, cls.info, {"decoder": shape}, terms, before=before, notes=notes)
         recipe = cls(study.schema, plan, own, study.training, study.base)
         return recipe if first is None else then(first, recipe)
 
@@ -66,14 +68,14 @@ class FedVAE(SharedVAE):
     @property
     def members(self) -> int:
         """VAEs per site."""
-        return self.plan.parts[0].shape[0]
+        return self.plan.own.parts[0].shape[0]
 
     @property
     def how(self) -> Local:
         """How sites train."""
         return Local(self.training, self.options.steps)
 
-    def memory(self) -> State:
+    def memory(self, site: str) -> State:
         """An encoder per VAE, from a public start; whether it has been trained here."""
         return {"encoder": self.first_encoder(), "trained": torch.zeros(1)}
 
@@ -81,36 +83,34 @@ class FedVAE(SharedVAE):
         """Only decoders are sent; after a warm start, an encoder to begin with."""
         return Task({name: state[name] for name in ("decoder", "encoder") if name in state})
 
-    def local(
-        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
-    ) -> tuple[dict[str, Tensor], State]:
+    def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """Train encoder and decoder on the site's rows; send the decoder's change."""
-        spec, shape = self.spec, (len(data), self.members, -1)
-        start = task.arrays["decoder"].repeat(len(data), 1)
-        encoders = own_encoder(task.arrays, memory).flatten(0, 1)
+        spec, data, shape = self.spec, site.data, (len(site), self.members, -1)
+        start = task.arrays["decoder"].repeat(len(site), 1)
+        encoders = own_encoder(task.arrays, site.memory).flatten(0, 1)
         params = {**vae.unpack(spec, encoders, ENCODER), **vae.unpack(spec, start, DECODER)}
-        trained, _ = self.how.train(params, self.loss, data, rows=self._rows(data), rng=rng)
+        trained, _ = self.how.train(params, self.loss, data, rows=self._rows(data), rng=site.rng)
         change = (vae.pack(spec, trained, DECODER) - start).reshape(shape)
         kept = vae.pack(spec, trained, ENCODER).reshape(shape)
-        update, done = self._weighted(change, data), torch.ones_like(memory["trained"])
+        update, done = self._weighted(change, data), torch.ones_like(site.memory["trained"])
         return {"decoder": update}, {"encoder": kept, "trained": done}
 
     def _weighted(self, change: Tensor, data: Shards) -> Tensor:
         """Clip, then shrink by rows held over the public share: the bound holds all the more."""
         if self.options.weights == "equal":
             return change
-        part = self.plan.parts[0]
+        limit = clipping(self.plan.own.parts[0])
         held = torch.from_numpy(self._rows(data).counts).reshape(len(data), self.members)
         share = torch.tensor(vae.balance(self.schema)) * self.schema.records / self.plan.sites
         share = share if self.members > 1 else share.sum()
         weight = (held / share).clamp(max=1.0).float()
-        return clip(change, part.bound, part.blocks).value * weight.unsqueeze(-1)
+        return clip(change, limit.bound, limit.blocks).value * weight.unsqueeze(-1)
 
-    def _rows(self, data: Shards) -> batches.Rows:
+    def _rows(self, data: Shards) -> batches.Holdings:
         """One member of the stack per VAE: records go to the VAE of their class."""
         if self.options.classes == "separate":
             return batches.by_class(data, self.members)
-        return batches.Rows.of(data)
+        return batches.Holdings.of(data)
 
 
 def decoder_shape(schema: Schema, own: FedVAEOptions) -> tuple[int, int]:

@@ -11,7 +11,6 @@ from understudy.settings import Settings, setting
 
 __all__ = [
     "LEAST_TOP",
-    "CentralOptions",
     "DpFedWAEOptions",
     "DpdFVAEOptions",
     "FedMomentsOptions",
@@ -104,18 +103,6 @@ class FedVAEOptions(VAEOptions):
     weights: Literal["equal", "rows"] = setting(
         "equal", "of sites; rows: one with less than its share of a class counts less"
     )
-
-
-@dataclass(frozen=True)
-class CentralOptions(FedVAEOptions):
-    """``[recipe]`` of a baseline study: FedVAE's nets, and whose rows it sees."""
-
-    steps: int = setting(2000, "training steps")
-    site: int = setting(-1, "only this site's rows (local-only baseline); -1: all sites pooled")
-    server: Literal["adam", "sgd"] = setting("sgd", "unused: there is one round")
-    server_rate: float = setting(1.0, "unused: there is one round", above=0)
-    momentum: float = setting(0.0, "unused: there is one round", least=0, below=1)
-    average: float = setting(0.0, "unused: there is one round", least=0, most=1)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from understudy.data.shards import Shards
-from understudy.federation.recipe import RecipeInfo, make_plan, make_pure_plan
-from understudy.privacy.plan import NO_BOUND, Part, PrivacyPlan
+from understudy.federation.info import RecipeInfo
+from understudy.federation.planning import pure_plan
+from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.privacy.select import Selection, optimal_output
 from understudy.recipes.fedavg import Local
 from understudy.recipes.options import LEAST_TOP, SelectionOptions
@@ -54,29 +55,20 @@ def selection_plan(
     notes: tuple[str, ...] = (),
 ) -> PrivacyPlan:
     """Plan of a recipe whose sites send choices from one update; without privacy, the update."""
-    if study.privacy.trust == "none":
-        return _plain_plan(study, info, size, notes)
 
     def parts(epsilon: float) -> tuple[Part, ...]:
-        return (Part("update", (size,), "client", rule=selection(size, own, epsilon)),)
+        return (Part("update", (size,), "mean", "client", selection(size, own, epsilon)),)
 
-    return make_pure_plan(study, info, parts, notes=notes)
-
-
-def _plain_plan(
-    study: Study, info: RecipeInfo, size: int, notes: tuple[str, ...] = ()
-) -> PrivacyPlan:
-    """The same without privacy: federated averaging."""
-    shapes = {"update": (size,)}
-    return make_plan(study, info, shapes, bound=NO_BOUND, slot="client", notes=notes)
+    return pure_plan(study, info, parts, notes=notes)
 
 
 def server(own: SelectionOptions, plan: PrivacyPlan) -> ServerOptimiser:
     """θ ← θ + γ·mean vote; without privacy, the mean update as it is."""
-    if plan.trust == "none":
-        return ServerOptimiser("model", plan.rounds, "sgd", 1.0, 0.0, 0.0, "none")
+    rounds = plan.own.rounds
+    if not plan.private:
+        return ServerOptimiser("model", rounds, "sgd", 1.0, 0.0, 0.0, "none")
     terms = (own.global_rate, 0.0, own.average, own.decay)
-    return ServerOptimiser("model", plan.rounds, "sgd", *terms)
+    return ServerOptimiser("model", rounds, "sgd", *terms)
 
 
 def both_signs(update: Tensor, places: int, top: float) -> Tensor:
@@ -123,7 +115,7 @@ def local(training: Training, plan: PrivacyPlan) -> Local:
     Adam makes coordinates about equally large, so their order says little. Without privacy the
     update itself is sent, and more epochs serve it.
     """
-    if plan.trust == "none":
+    if not plan.private:
         return Local(replace(training, epochs=training.epochs or _PLAIN_EPOCHS))
     epochs, how = training.epochs or 1, training.optimiser or "sgd"
     return Local(replace(training, epochs=epochs, optimiser=how))

@@ -61,7 +61,7 @@ class SharedVAE:
     @property
     def server(self) -> ServerOptimiser:
         """What the server does with the noised mean."""
-        return vae.server_optimiser(self.plan.parts[0].name, self.options, self.plan.rounds)
+        return vae.server_optimiser(self.plan.own.parts[0].name, self.options, self.plan.own.rounds)
 
     def init(self, *, rng: Streams) -> State:
         """A public start, the same for all members; pre-trained where there are public rows."""
@@ -83,12 +83,12 @@ class SharedVAE:
     def start(self, params: Params) -> State:
         """The server's state before the first round."""
         packed = vae.pack(self.spec, params, self.shared)
-        return self.server.start(packed.reshape(self.plan.parts[0].shape))
+        return self.server.start(packed.reshape(self.plan.own.parts[0].shape))
 
     def kept(self, params: Params) -> Tensor:
         """The encoders of one site, shaped as the part is."""
         packed = vae.pack(self.spec, params, ENCODER)
-        return packed.reshape(*self.plan.parts[0].shape[:-1], -1)
+        return packed.reshape(*self.plan.own.parts[0].shape[:-1], -1)
 
     def first_encoder(self) -> Tensor:
         """What a site keeps before its first round: drawn from a public seed."""
@@ -98,7 +98,8 @@ class SharedVAE:
     def loss(self, params: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The VAE's, for each member ``[C]``."""
         rows = (batch.x, batch.y, batch.weight)
-        return vae_loss(self.spec, params, *rows, beta=self.options.beta, noise=batch.noise)
+        draw = batch.normal(self.spec.latent)
+        return vae_loss(self.spec, params, *rows, beta=self.options.beta, draw=draw)
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
         """θ ← θ + optimiser(noised mean); remember the average of the last rounds."""

@@ -25,12 +25,12 @@ import torch
 from torch import Tensor
 
 from understudy.data.schema import Schema
-from understudy.data.shards import Shards
 from understudy.errors import StudyError
-from understudy.federation.recipe import RecipeInfo, State, Task
-from understudy.federation.slots import Private
-from understudy.nets import layers, stacked
-from understudy.nets.stacked import ClassifierNet
+from understudy.federation.info import RecipeInfo
+from understudy.federation.recipe import State, Task, Update
+from understudy.federation.site import Site
+from understudy.nets import classifier, layers
+from understudy.nets.classifier import ClassifierNet
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import catalogue, selection
 from understudy.recipes.options import SignDSOptions
@@ -95,10 +95,10 @@ class SignDS:
 
     def init(self, *, rng: Streams) -> State:
         """A fresh net."""
-        params = layers.stack(stacked.init(self.spec, rng=rng.torch("net")), 1)
+        params = layers.stack(classifier.init(self.spec, rng=rng.torch("net")), 1)
         return self.server.start(layers.flatten(self.spec.net, params))
 
-    def memory(self) -> State:
+    def memory(self, site: str) -> State:
         """Sites keep nothing."""
         return {}
 
@@ -106,19 +106,17 @@ class SignDS:
         """The whole model is sent."""
         return Task({"model": state["model"]})
 
-    def local(
-        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
-    ) -> tuple[dict[str, Tensor], State]:
+    def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """Train on the site's rows; the engine chooses what is sent of the change."""
         net = self.spec.net
-        start = task.array("model", (1, layers.size(net))).expand(len(data), -1)
+        start = task.array("model", (1, layers.size(net))).expand(len(site), -1)
         how = selection.local(self.training, self.plan)
-        trained, _ = how.train(layers.unflatten(net, start), self._loss, data, rng=rng)
+        trained, _ = how.train(layers.unflatten(net, start), self._loss, site.data, rng=site.rng)
         return {"update": layers.flatten(net, trained) - start}, {}
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
         """θ ← θ + γ·mean vote; without privacy, the mean update as it is."""
-        worth = 1.0 if self.plan.trust == "none" else self.worth
+        worth = self.worth if self.plan.private else 1.0
         return self.server.step(state, (worth * total["update"])[None])
 
     def finish(self, state: State, *, rng: Streams) -> Classifier:
@@ -126,7 +124,7 @@ class SignDS:
         return Classifier.of(self.spec, self.server.released(state)[0])
 
     def _loss(self, params: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        return stacked.cross_entropy_loss(self.spec, params, batch.x, batch.y, batch.weight)
+        return classifier.cross_entropy_loss(self.spec, params, batch.x, batch.y, batch.weight)
 
 
 def _check(study: Study, own: SignDSOptions) -> None:

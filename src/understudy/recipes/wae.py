@@ -24,7 +24,7 @@ from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import public, selection, vae, warm
 from understudy.recipes.options import WAEOptions
 from understudy.recipes.public import Examples
-from understudy.rng import Streams
+from understudy.rng import Draws, Streams
 from understudy.study import Training
 from understudy.training.loop import Batch, train
 from understudy.training.optim import Adam
@@ -75,7 +75,8 @@ class SharedWAE(ABC):
         if (rows := self._auxiliary(rng)) is not None:
             x, y = self.seen(*rows)
             plan = warm.steps_on(y, self.options.pretrain_steps, rng=rng)
-            params, _ = train(params, self._loss, x, y, plan, Adam(1e-3), rng=rng)
+            draws = rng.draws("losses")
+            params, _ = train(params, self._loss, x, y, plan, Adam(1e-3), rng=draws)
         return vae.pack(self.spec, params)
 
     def _auxiliary(self, rng: Streams) -> Examples | None:
@@ -83,7 +84,7 @@ class SharedWAE(ABC):
             return self.uniform(rng)
         return public.rows(self.base, self.options, self.schema)  # None where no file is named
 
-    def memory(self) -> State:
+    def memory(self, site: str) -> State:
         """Sites keep nothing."""
         return {}
 
@@ -92,7 +93,7 @@ class SharedWAE(ABC):
         own = selection.compact(data)
         return Shards(*self.seen(own.x, own.y), own.starts, own.counts)
 
-    def change(self, model: Tensor, rows: Shards, *, rng: Streams) -> Tensor:
+    def change(self, model: Tensor, rows: Shards, *, rng: Draws) -> Tensor:
         """What training on each site's rows changes in the whole autoencoder: ``[C, P]``."""
         start = model.expand(len(rows), -1)
         how = selection.local(self.training, self.plan)
@@ -104,6 +105,6 @@ class SharedWAE(ABC):
         return vae.pack(self.spec, vae.unpack(self.spec, model), DECODER)
 
     def _loss(self, params: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        prior = torch.randn(*batch.y.shape, self.spec.latent, generator=batch.noise)
+        prior = batch.normal(self.spec.latent)
         rows = (batch.x, batch.y, batch.weight)
         return wae_loss(self.spec, params, *rows, penalty=self.options.penalty, prior=prior)

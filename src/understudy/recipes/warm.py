@@ -89,8 +89,8 @@ def steps_on(y: Tensor, steps: int, *, members: int = 1, rng: Streams) -> batche
     """Batches of rows with these labels, for one member, or by class for one member each."""
     order = torch.argsort(y, stable=True)
     counts = torch.bincount(y, minlength=members) if members > 1 else torch.tensor([len(y)])
-    rows = batches.Rows(order.numpy(), (counts.cumsum(0) - counts).numpy(), counts.numpy())
-    return batches.steps(rows, steps, 64, rng=rng.numpy("batches"))
+    rows = batches.Holdings(order.numpy(), (counts.cumsum(0) - counts).numpy(), counts.numpy())
+    return batches.steps(rows, steps, 64, rng=rng.draws("batches"))
 
 
 def fit(
@@ -103,6 +103,6 @@ def fit(
 
     def loss(params: Mapping[str, Tensor], batch: Batch) -> Tensor:
         rows = (batch.x, batch.y, batch.weight)
-        return vae_loss(spec, params, *rows, beta=own.beta, noise=batch.noise)
+        return vae_loss(spec, params, *rows, beta=own.beta, draw=batch.normal(spec.latent))
 
-    return train(params, loss, x, y, plan, Adam(1e-3), rng=rng)[0]
+    return train(params, loss, x, y, plan, Adam(1e-3), rng=rng.draws("losses"))[0]

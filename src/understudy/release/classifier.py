@@ -1,7 +1,7 @@
 """A classifier: named arrays plus a plain description, and nothing executable.
 
 What a recipe's ``finish`` returns when it learns to tell classes apart (SignDS-FL, thesis
-ch. 3) instead of making rows. The kinds are those of `nets.stacked`, a literal list, so
+ch. 3) instead of making rows. The kinds are those of `nets.classifier`, a literal list, so
 loading a release can only choose among them. The arrays are one client's parameters by the
 names of `nets.layers`; shapes that the description does not lead to are refused.
 """
@@ -20,7 +20,7 @@ from torch import Tensor
 from understudy.data.schema import Schema
 from understudy.errors import ReleaseError
 from understudy.nets import layers
-from understudy.nets.stacked import ClassifierNet, logits
+from understudy.nets.classifier import ClassifierNet, logits
 
 __all__ = ["KINDS", "Classifier"]
 
@@ -62,8 +62,7 @@ class Classifier:
         """From parameters ``[P]`` in the order of `layers.flatten`."""
         named = layers.unflatten(net.net, flat.float().unsqueeze(0))
         arrays = {name: value[0].clone() for name, value in named.items()}
-        config = {key: value for key, value in net.to_config().items() if key != "kind"}
-        return cls(net.kind, arrays, config)
+        return cls(net.kind, arrays, _sizes(net))
 
     @cached_property
     def net(self) -> ClassifierNet:
@@ -72,7 +71,7 @@ class Classifier:
 
     def to_dict(self) -> dict[str, Any]:
         """What the manifest says of it."""
-        return {"kind": self.kind, "config": self.config}
+        return {"kind": self.kind, "config": _sizes(self.net)}
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any], arrays: dict[str, Tensor]) -> Classifier:
@@ -98,6 +97,11 @@ class Classifier:
         size = max(1, min(_ROWS, _VALUES // self.net.features))
         parts = [logits(self.net, one, part[None])[0] for part in x.split(size) if len(part)]
         return _checked(torch.cat([torch.zeros(0, self.net.classes), *parts]).softmax(1))
+
+
+def _sizes(net: ClassifierNet) -> dict[str, Any]:
+    """A net's description without its kind: all of it, whatever a release leaves out."""
+    return {key: value for key, value in net.to_config().items() if key != "kind"}
 
 
 def _check_sizes(config: Mapping[str, Any]) -> None:

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
 from understudy.data.onehot import OneHot
 from understudy.data.schema import Schema
-from understudy.data.shards import Shards
-from understudy.federation.recipe import Recipe, RecipeInfo, State, Task
-from understudy.federation.slots import Private
+from understudy.federation.recipe import Recipe, State, Task, Update
+from understudy.federation.site import Site
 from understudy.nets.autoencoder import Autoencoder
 from understudy.recipes import public, selection, vae
 from understudy.recipes.catalogue import DP_FED_WAE as INFO
-from understudy.recipes.dp_fed_wae.nets import image_net, table_net
+from understudy.recipes.dp_fed_wae.model import DpFedWAERecipe, image_net, table_net
 from understudy.recipes.options import DpFedWAEOptions
 from understudy.recipes.public import Examples
-from understudy.recipes.wae import UNIFORM_ROWS, SharedWAE
+from understudy.recipes.wae import UNIFORM_ROWS
 from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Study
@@ -34,12 +33,8 @@ _HIDDEN = (64,)
 
 
 @dataclass(frozen=True)
-class PaperDpFedWAE(SharedWAE):
+class PaperDpFedWAE(DpFedWAERecipe):
     """See the module's paragraph; the methods follow Algorithm 5."""
-
-    options: DpFedWAEOptions
-
-    info: ClassVar[RecipeInfo] = INFO
 
     @cached_property
     def layout(self) -> OneHot | None:
@@ -65,12 +60,10 @@ class PaperDpFedWAE(SharedWAE):
         """The whole autoencoder is sent."""
         return Task({"model": state["model"]})
 
-    def local(
-        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
-    ) -> tuple[dict[str, Tensor], State]:
+    def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """Train on the site's rows; the engine chooses what is sent of the change."""
         model = task.array("model", (1, vae.size(self.spec)))
-        return {"update": self.change(model, self.rows(data), rng=rng)}, {}
+        return {"update": self.change(model, self.rows(site.data), rng=site.rng)}, {}
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
         """θ ← θ + γ·mean vote."""

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,20 +25,20 @@ from torch import Tensor
 from understudy.data.onehot import OneHot
 from understudy.data.schema import Schema
 from understudy.data.shards import Shards
-from understudy.federation.recipe import Recipe, RecipeInfo, State, Task
-from understudy.federation.slots import Private
-from understudy.nets import layers, stacked
-from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder, sample
-from understudy.nets.stacked import ClassifierNet
+from understudy.federation.recipe import Recipe, State, Task, Update
+from understudy.federation.site import Site
+from understudy.nets import classifier, layers
+from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder, decode
+from understudy.nets.classifier import ClassifierNet
 from understudy.recipes import public, selection, vae
 from understudy.recipes.catalogue import DP_FED_WAE as INFO
-from understudy.recipes.dp_fed_wae.nets import table_net
+from understudy.recipes.dp_fed_wae.model import DpFedWAERecipe, table_net
 from understudy.recipes.fedavg import Local
 from understudy.recipes.options import DpFedWAEOptions
 from understudy.recipes.public import Examples
-from understudy.recipes.wae import UNIFORM_ROWS, SharedWAE
+from understudy.recipes.wae import UNIFORM_ROWS
 from understudy.release.generator import Generator
-from understudy.rng import Streams
+from understudy.rng import Draws, Streams
 from understudy.study import Study, Training
 from understudy.training.loop import Batch
 
@@ -51,12 +51,8 @@ _GOLDEN = (5**0.5 - 1) / 2  # multiples of it, modulo 1, are spread evenly
 
 
 @dataclass(frozen=True)
-class PartsDpFedWAE(SharedWAE):
+class PartsDpFedWAE(DpFedWAERecipe):
     """See the module's paragraph. The model is the autoencoder, then the head."""
-
-    options: DpFedWAEOptions
-
-    info: ClassVar[RecipeInfo] = INFO
 
     @cached_property
     def layout(self) -> OneHot:
@@ -92,7 +88,7 @@ class PartsDpFedWAE(SharedWAE):
         """The part that a round teaches: margins first, then all of them evenly mixed."""
         own = self.options
         shares = {"margins": own.margins / 2, "head": own.head if self.label else 0.0}
-        if round < shares["margins"] * self.plan.rounds:
+        if round < shares["margins"] * self.plan.own.rounds:
             return "margins"
         rest = 1 - sum(shares.values())
         shares |= {"encoder": _ENCODER * rest, "decoder": (1 - _ENCODER) * rest}
@@ -116,11 +112,9 @@ class PartsDpFedWAE(SharedWAE):
         """The whole model is sent, and what is asked about it."""
         return Task({"model": state["model"]}, {"part": self.turn(int(state["round"]))})
 
-    def local(
-        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
-    ) -> tuple[dict[str, Tensor], State]:
+    def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """What the site's rows change in the part; the engine chooses what is sent of it."""
-        model, rows = task.array("model", (1, self.size)), self.rows(data)
+        model, rows, rng = task.array("model", (1, self.size)), self.rows(site.data), site.rng
         part, net = str(task.values["part"]), model[:, : vae.size(self.spec)]
         if part == "margins":
             change = margins(self.spec, self.layout, net, rows, rng=rng)
@@ -128,14 +122,14 @@ class PartsDpFedWAE(SharedWAE):
             change = head(self.label, model[:, self.parts[part]], rows, rng=rng)
         else:
             change = self.change(net, rows, rng=rng)[:, self.parts[part]]
-        places = self.plan.parts[0].shape[0]
+        places = self.plan.own.parts[0].shape[0]
         return {"update": selection.both_signs(change, places, self.options.top)}, {}
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
         """θ ← θ + γ·mean vote, for the part that the round was about."""
         part = self.turn(int(state["round"]))
         place = self.parts[part]
-        pace = _PACE.get(part, 1.0) * min(self.plan.cohort, _MOST_VOTES) / 10
+        pace = _PACE.get(part, 1.0) * min(self.plan.own.cohort, _MOST_VOTES) / 10
         votes = torch.zeros_like(state["model"])
         size = place.stop - place.start
         votes[0, place] = pace * selection.folded(total["update"], size, self.options.top)
@@ -153,22 +147,23 @@ class PartsDpFedWAE(SharedWAE):
         return Generator("onehot", arrays, config, vae.balance(self.schema))
 
 
-def margins(
-    spec: Autoencoder, layout: OneHot, net: Tensor, rows: Shards, *, rng: Streams
-) -> Tensor:
+def margins(spec: Autoencoder, layout: OneHot, net: Tensor, rows: Shards, *, rng: Draws) -> Tensor:
     """How often a site's rows have each value, minus as many rows drawn from the model.
 
     From any model: one that overflows must not make sites fail that have rows, and no others.
     """
-    source, params = rng.torch("drawn"), vae.unpack(spec, net)
-    chance = sample(spec, params, torch.zeros(1, rows.total).long(), rng=source)[0]
-    chance = chance.nan_to_num(nan=0.5)
-    drawn = layout.encode(*layout.decode(chance, drawn=True, rng=source))
+    params, counts = vae.unpack(spec, net), rows.counts.numpy()
+    latents = torch.from_numpy(rng.normal_each(spec.latent * counts)).float()
+    z, labels = latents.view(1, -1, spec.latent), torch.zeros(1, rows.total).long()
+    logits = decode(spec, params, z, labels)
+    levels = torch.from_numpy(rng.uniform_each(layout.width * counts)).float()
+    chance = torch.sigmoid(logits[0]).nan_to_num(nan=0.5)
+    drawn = layout.draw(chance, levels.view(-1, layout.width))
     site, _ = rows.members()
     return torch.zeros(len(rows), layout.width).index_add_(0, site, rows.x - drawn)
 
 
-def head(label: ClassifierNet, model: Tensor, rows: Shards, *, rng: Streams) -> Tensor:
+def head(label: ClassifierNet, model: Tensor, rows: Shards, *, rng: Draws) -> Tensor:
     """One step of the label head ``model`` on a site's rows, against labels drawn from it.
 
     The step starts at zero beside the head and every row weighs one: changes are whole
@@ -179,7 +174,7 @@ def head(label: ClassifierNet, model: Tensor, rows: Shards, *, rng: Streams) -> 
     def loss(change: Mapping[str, Tensor], batch: Batch) -> Tensor:
         params = {name: fixed[name] + change[name] for name in fixed}
         terms = (batch.x, batch.y, (batch.weight > 0).to(batch.x.dtype))
-        return stacked.sampled_loss(label, params, *terms, noise=batch.noise)
+        return classifier.sampled_loss(label, params, *terms, draw=batch.uniform())
 
     whole = max(1, int(rows.counts.max()))
     how = Local(Training(epochs=1, batch=whole, optimiser="sgd", rate=1.0))

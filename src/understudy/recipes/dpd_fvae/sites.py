@@ -1,30 +1,28 @@
 """C-DPD-fVAE (Pfitzner & Arnrich 2022, Algorithm 1): whole sites are protected.
 
-Each site trains its VAE, keeps the encoder and its Adam state, starts the decoder's optimiser
-anew, and sends the decoder's change, clipped as a whole. With ``share = "vae"`` everything is
+Each site trains its VAE, keeps the encoder and its Adam state, restarts the decoder's
+optimiser, and sends the decoder's change, clipped as a whole. With ``share = "vae"`` everything is
 synchronised: the paper's vanilla fVAE.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
-from torch import Tensor
 
-from understudy.data.shards import Shards
 from understudy.federation.phases import then
-from understudy.federation.recipe import Recipe, RecipeInfo, State, Task, make_plan
-from understudy.federation.slots import Private
+from understudy.federation.planning import Terms, noised_plan
+from understudy.federation.recipe import Recipe, State, Task, Update
+from understudy.federation.site import Site
 from understudy.nets.autoencoder import DECODER, ENCODER
 from understudy.nets.layers import Params
 from understudy.recipes import public, vae, warm
 from understudy.recipes.catalogue import DPD_FVAE as INFO
+from understudy.recipes.dpd_fvae.model import DpdFVAERecipe
 from understudy.recipes.fedavg import Local
 from understudy.recipes.options import DpdFVAEOptions
-from understudy.recipes.shared_vae import SharedVAE, own_encoder
-from understudy.rng import Streams
+from understudy.recipes.shared_vae import own_encoder
 from understudy.study import Study
 from understudy.training import optim
 
@@ -34,12 +32,8 @@ _STEPS = 6
 
 
 @dataclass(frozen=True)
-class ClientDpdFVAE(SharedVAE):
+class ClientDpdFVAE(DpdFVAERecipe):
     """C-DPD-fVAE, Algorithm 1."""
-
-    options: DpdFVAEOptions
-
-    info: ClassVar[RecipeInfo] = INFO
 
     @property
     def shared(self) -> str:
@@ -51,7 +45,7 @@ class ClientDpdFVAE(SharedVAE):
         """How sites train."""
         return Local(self.training, self.options.steps or _STEPS)
 
-    def memory(self) -> State:
+    def memory(self, site: str) -> State:
         """The encoder and its optimiser's state; whether it has been trained here."""
         if not self.shared:
             return {}
@@ -64,15 +58,14 @@ class ClientDpdFVAE(SharedVAE):
         """What is synchronised; after pre-training, an encoder to begin with."""
         return Task({name: state[name] for name in ("shared", "encoder") if name in state})
 
-    def local(
-        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
-    ) -> tuple[dict[str, Tensor], State]:
+    def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """Train the whole VAE on the site's rows; send the change of what is shared."""
-        spec, start = self.spec, task.arrays["shared"].expand(len(data), -1)
+        spec, memory = self.spec, site.memory
+        start = task.arrays["shared"].expand(len(site), -1)
         own = vae.unpack(spec, own_encoder(task.arrays, memory), ENCODER) if memory else {}
         params = {**own, **vae.unpack(spec, start, self.shared)}
         state = self._optimiser_state(params, memory)
-        trained, kept = self.how.train(params, self.loss, data, state, rng=rng)
+        trained, kept = self.how.train(params, self.loss, site.data, state, rng=site.rng)
         change = vae.pack(spec, trained, self.shared) - start
         return {"shared": change}, self._remembered(trained, kept, memory)
 
@@ -111,7 +104,8 @@ def client_level(study: Study, own: DpdFVAEOptions) -> Recipe:
     """Algorithm 1 for a study, with its warm start."""
     first = warm.start(study, own)
     shape = (vae.size(vae.autoencoder(study.schema, own), _shared(own)),)
-    terms = dict(bound=0.2, before=warm.plan_of(first), notes=public.notes(study, own))
-    plan = make_plan(study, INFO, {"shared": shape}, **terms)
+    terms, notes = Terms(bound=0.2), public.notes(study, own)
+    before = warm.plan_of(first)
+    plan = noised_plan(study, INFO, {"shared": shape}, terms, before=before, notes=notes)
     recipe = ClientDpdFVAE(study.schema, plan, own, study.training, study.base)
     return recipe if first is None else then(first, recipe)
