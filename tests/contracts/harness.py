@@ -264,10 +264,12 @@ def traced(
     return trace
 
 
-def check_replay(recipe: Any, folder: Path, base: Neighbour, neighbour: Neighbour) -> float:
+def check_replay(
+    recipe: Any, folder: Path, base: Neighbour, neighbour: Neighbour, chunk: int | None = 1
+) -> float:
     """Fail if the two runs differ in more than they may; the largest share of it that they use."""
-    one = traced(recipe, folder / "one", base.data, base.silent)
-    two = traced(recipe, folder / "two", neighbour.data, neighbour.silent)
+    one = traced(recipe, folder / "one", base.data, base.silent, chunk)
+    two = traced(recipe, folder / "two", neighbour.data, neighbour.silent, chunk)
     assert one.ledger == two.ledger, "the ledger depends on the data"
     assert one.receipts == two.receipts, "receipts depend on the data"
     keys = [[key for key, _, _ in trace.queries] for trace in (one, two)]
@@ -352,6 +354,41 @@ def check_stack(recipe: Any, folder: Path, value: Any) -> None:
             assert far <= 1e-8 * (round > 0), "one site's rows changed another site's update"
         total = aggregate.aggregate(recipe.plan, [sealed], round, source=server)
         state = recipe.step(state, total, rng=rng)
+
+
+# Who joins is a secret of every round, drawn from the noise source.
+
+
+def check_cohorts(folder: Path, rounds: int = 150, sites: int = 40) -> None:
+    """Fail where the cohorts of an engine's rounds follow from each other, or from the streams."""
+    rate = 0.3
+    terms = {"study": {"rounds": rounds}, "cohort": {"rate": rate}, "privacy": {"noise": 1.0}}
+    recipe = TOYS["toy-mean"].build(study("toy-mean", sites, **terms))
+    joined = np.zeros((2, rounds, sites), bool)
+    for run_, seed in enumerate((1, 2)):
+        place = folder / str(seed)
+        place.mkdir()
+        made, ledger = engine(recipe, place, seed=0)
+        made.source = NoiseSource.seeded(Streams.from_seed(seed))
+        answer = made.runtime.exchange
+
+        def noted(
+            task: Any, round: int, cohort: np.ndarray, run_: int = run_, answer=answer
+        ) -> Any:
+            joined[run_, round, cohort] = True
+            return answer(task, round, cohort)
+
+        with ledger, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(made.runtime, "exchange", noted)
+            made.train()
+    spread = 5 * np.sqrt(rate * (1 - rate) / rounds)
+    assert np.abs(joined.mean(1) - rate).max() < spread, "some sites join more often than others"
+    agree = rate**2 + (1 - rate) ** 2
+    enough = 5 * np.sqrt(agree * (1 - agree) / (rounds * sites))
+    again = (joined[:, 1:] == joined[:, :-1]).mean((1, 2))
+    assert np.abs(again - agree).max() < enough, "coins of one round tell those of the next"
+    other = (joined[0] == joined[1]).mean()
+    assert abs(other - agree) < enough, "cohorts do not come from the noise source"
 
 
 # Noise of the planned size, in the slot of the plan.

@@ -116,14 +116,15 @@ def test_a_site_without_rows_takes_no_step():
 
 
 def test_the_same_number_of_steps_at_every_site():
-    built = recipe(TABLE)
-    plan = built._batches(shards(TABLE, [[0] * 30, [1]]), Streams.from_seed(0))
+    built, draws = recipe(TABLE), Streams.from_seed(0).sites("local", 0, range(2))
+    plan = built._batches(shards(TABLE, [[0] * 30, [1]]), draws)
     assert plan.steps.tolist() == [3, 3]
 
 
 def test_epochs_may_be_asked_for():
     built = recipe(TABLE, training={"epochs": 2, "batch": 4})
-    plan = built._batches(shards(TABLE, [[0] * 8, [1]]), Streams.from_seed(0))
+    draws = Streams.from_seed(0).sites("local", 0, range(2))
+    plan = built._batches(shards(TABLE, [[0] * 8, [1]]), draws)
     assert plan.steps.tolist() == [4, 2]
 
 
