@@ -11,6 +11,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -309,10 +311,13 @@ def _compare_choices(plan: PrivacyPlan, one: Trace, two: Trace) -> float:
 
 def ratio(rule: Rule) -> float:
     """The most by which a message's probability can differ between two updates."""
+    weights = rule.chances.weights  # as they are drawn
     if isinstance(rule, Response):
-        return rule.truth / (1 - rule.truth)
-    chances = [rule.probability(hits) for hits in range(rule.output + 1)]
-    return max(chances) / min(chances)
+        return max(weights) / min(weights)
+    rest = rule.pool - rule.top
+    ways = [comb(rule.top, i) * comb(rest, rule.output - i) for i in range(rule.output + 1)]
+    chances = [Fraction(weight, n) for weight, n in zip(weights, ways, strict=True)]
+    return float(max(chances) / min(chances))
 
 
 # A stack of sites.
