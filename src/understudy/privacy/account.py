@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context
+from decimal import ROUND_CEILING, Context, Decimal
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -77,7 +77,8 @@ def round_up(price: float, digits: int = 3) -> str:
     if not 0 < price < math.inf:
         return f"{price:g}"
     above = Context(prec=digits, rounding=ROUND_CEILING).create_decimal_from_float(price)
-    return f"{float(above):.{digits}g}"
+    said = f"{float(above):.{digits}g}"
+    return said if Decimal(said) >= above else f"{above:e}"  # numbers too small for all digits
 
 
 def _simplify(events: Sequence[Event]) -> Parts:
