@@ -23,9 +23,9 @@ from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
 from understudy.data.table import from_frame
 from understudy.federation.engine import Engine
-from understudy.federation.memory import SiteMemory
 from understudy.federation.gather import PlainSum
 from understudy.federation.info import RecipeInfo
+from understudy.federation.memory import SiteMemory
 from understudy.federation.planning import Terms, noised_plan
 from understudy.federation.recipe import Task
 from understudy.federation.site import Site
