@@ -29,8 +29,10 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from understudy import Records, Release, Schema, Study, run
-from understudy.data import Column, encode, from_frame
 from understudy.data.bundled import bundled, holdout
+from understudy.data.encode import encode
+from understudy.data.schema import Column
+from understudy.data.table import from_frame
 from understudy.evaluation.students import thesis_students
 from understudy.evaluation.utility import Rows, measure_utility
 from understudy.rng import Streams

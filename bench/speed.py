@@ -28,10 +28,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from understudy.federation.aggregate import aggregate
 
 from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
-from understudy.federation.aggregate import aggregate
 from understudy.federation.memory import SiteMemory
 from understudy.federation.site import Sites
 from understudy.nets import autoencoder, layers

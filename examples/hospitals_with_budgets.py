@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from understudy import Study, run
-from understudy.data import bundled, write
+from understudy.data.bundled import bundled
+from understudy.data.table import write
 from understudy.errors import BudgetError
 
 STUDY = """

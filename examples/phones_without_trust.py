@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from understudy import Study, run, verify
-from understudy.data import bundled, write
-from understudy.data.bundled import holdout
+from understudy.data.bundled import bundled, holdout
+from understudy.data.table import write
 
 STUDY = """
 [study]

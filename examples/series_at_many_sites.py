@@ -9,7 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from understudy import Study, run
-from understudy.data import bundled, check, write
+from understudy.data.bundled import bundled
+from understudy.data.check import check
+from understudy.data.table import write
 
 STUDY = """
 [study]

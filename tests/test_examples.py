@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from understudy.data import bundled, read
+from understudy.data.bundled import bundled
+from understudy.data.table import read
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

@@ -28,7 +28,7 @@ from understudy.errors import (
 )
 from understudy.privacy.account import cost
 from understudy.privacy.ledger import Ledger, read_entries, receipts_in
-from understudy.release import bundle
+from understudy.release import archive
 from understudy.release.verify import verify
 from understudy.run import run
 from understudy.study import Study
@@ -329,7 +329,7 @@ def test_a_full_disk_at_the_end_costs_nothing_more(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     out = tmp_path / "out"
-    monkeypatch.setattr(bundle, "_save_folder", full)
+    monkeypatch.setattr(archive, "_save_folder", full)
     with pytest.raises(OutputError, match="No space"):
         run(toy(), rows(4), out=out)
     monkeypatch.undo()
@@ -582,7 +582,7 @@ def test_a_full_disk_after_the_release_was_noted_can_still_be_resumed(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(bundle, "_save_folder", full)
+        patch.setattr(archive, "_save_folder", full)
         with pytest.raises(OutputError, match="No space"):
             run(hospital(tmp_path), out=tmp_path / "out")
     noted = (tmp_path / "a.ledger").read_bytes()

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from understudy.lazy import load_on_use
 
 if TYPE_CHECKING:
-    from understudy.data import Records, Schema
+    from understudy.data.records import Records
+    from understudy.data.schema import Schema
     from understudy.errors import UnderstudyError
     from understudy.evaluation.compare import evaluate
     from understudy.release import Release, verify

@@ -270,15 +270,15 @@ class Study:
 class Numbered(Sequence[str]):
     """Names of simulated sites, made on demand: there may be millions."""
 
-    count: int
+    many: int
 
     def __len__(self) -> int:
-        return self.count
+        return self.many
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return [self[i] for i in range(self.count)[index]]
-        return f"site-{range(self.count)[index] + 1}"
+            return [self[i] for i in range(self.many)[index]]
+        return f"site-{range(self.many)[index] + 1}"
 
 
 TABLES: dict[str, type] = {"privacy": Privacy, "cohort": Cohort, "training": Training}

@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from understudy.cli import app
-from understudy.data import Schema, check
+from understudy.data.check import check
+from understudy.data.schema import Schema
 
 STUDY = """
 [study]

@@ -33,7 +33,7 @@ from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection
 from understudy.recipes import RECIPES
-from understudy.recipes.selection import SelectionOptions
+from understudy.recipes.options import SelectionOptions
 from understudy.release.verify import verify
 from understudy.rng import Draws, NoiseSource, Streams
 from understudy.run import run_apart
@@ -53,6 +53,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "fedstdg": {
         "hidden": 3,
         "latent": 2,
+        "adaptive": "pooled",
         "patience": 1,
         "subset": 0.5,
         "top": 0.2,
@@ -98,13 +99,9 @@ def small_recipe(name: str, unit: str, trust: str, **tables: Any) -> Any:
 
 
 LOOKS = {
-    "waves": {"model": "logistic", "view": "waves"},
-    "waves before a hidden layer": {"model": "nn", "hidden": 4, "view": "waves"},
     "strokes": {"model": "logistic"},
     "strokes before a hidden layer": {"model": "nn", "hidden": 4},
-    "strokes in directions": {"model": "nn", "hidden": 4, "directions": 0.4},
-    "contrast before convolutions": {"model": "lenet", "directions": 0.0},
-    "found kernels in directions": {"model": "lenet", "directions": 0.4},
+    "standardised before convolutions": {"model": "lenet"},
 }
 
 
@@ -375,7 +372,12 @@ def site_of(plan: PrivacyPlan, sites: int = 1, seed: int = 0) -> Site:
     streams = Streams.from_seed(seed)
     source, ids = NoiseSource.seeded(streams), range(sites)
     names = tuple(f"site-{i + 1}" for i in ids)
-    held = Shards(torch.zeros(sites, 1), torch.zeros(sites).long(), torch.arange(sites), torch.ones(sites).long())
+    held = Shards(
+        torch.zeros(sites, 1),
+        torch.zeros(sites).long(),
+        torch.arange(sites),
+        torch.ones(sites).long(),
+    )
     return Site(names, held, {}, plan, 0, streams.sites("local", 0, ids), source.sites(0, ids))
 
 

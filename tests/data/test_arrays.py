@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from understudy.data import Column, Records, Schema, encode, read, write
 from understudy.data import records as records_module
+from understudy.data.encode import encode
+from understudy.data.records import Records
+from understudy.data.schema import Column, Schema
+from understudy.data.table import read, write
 from understudy.errors import DataError
 
 IMAGES = Schema("image", "i", 10, classes=("cat", "dog"), shape=(4, 3))

@@ -6,18 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from understudy.data import (
-    Column,
-    Schema,
-    bundled,
-    decode,
-    encode,
-    from_frame,
-    holdout,
-    read,
-    write,
-)
-from understudy.data.bundled import sines
+from understudy.data.bundled import bundled, holdout, sines
+from understudy.data.encode import decode, encode
+from understudy.data.schema import Column, Schema
+from understudy.data.table import from_frame, read, write
 from understudy.errors import DataError
 
 

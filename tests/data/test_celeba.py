@@ -10,8 +10,11 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from understudy.cli import app
-from understudy.data import Schema, draft, encode, read
 from understudy.data.celeba import ATTRIBUTES, IDENTITIES, IMAGES
+from understudy.data.draft import draft
+from understudy.data.encode import encode
+from understudy.data.schema import Schema
+from understudy.data.table import read
 from understudy.errors import DataError
 from understudy.rng import Streams
 from understudy.run import load_sites

@@ -7,7 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from understudy.data import Column, Finding, Records, Schema, check, encode, read
+from understudy.data.check import Finding, check
+from understudy.data.encode import encode
+from understudy.data.records import Records
+from understudy.data.schema import Column, Schema
+from understudy.data.table import read
 from understudy.errors import DataError
 
 SCHEMA = Schema(

@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from understudy.data import Schema, check, draft, encode, read
-from understudy.data.draft import outwards
-from understudy.data.draft_series import SeriesHints
+from understudy.data.check import check
+from understudy.data.draft import SeriesHints, draft
+from understudy.data.draft.columns import outwards
+from understudy.data.encode import encode
+from understudy.data.schema import Schema
+from understudy.data.table import read
 from understudy.errors import DataError, SchemaError
 
 

@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.data import Column, Records, Schema, blocks, decode, encode, from_frame
+from understudy.data.encode import blocks, decode, encode
+from understudy.data.records import Records
+from understudy.data.schema import Column, Schema
+from understudy.data.table import from_frame
 from understudy.errors import DataError
 
 FIRST = date(1800, 1, 1)

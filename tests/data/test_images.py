@@ -10,8 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from understudy.data import Schema, draft, encode, images, read
+from understudy.data import images
+from understudy.data.draft import draft
+from understudy.data.encode import encode
 from understudy.data.images import read_images, read_listed
+from understudy.data.schema import Schema
+from understudy.data.table import read
 from understudy.errors import DataError
 
 GREY = Schema("image", "i", 9, shape=(4, 3))

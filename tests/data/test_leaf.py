@@ -10,7 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from understudy.data import Schema, draft, encode, leaf, read
+from understudy.data import leaf
+from understudy.data.draft import draft
+from understudy.data.encode import encode
+from understudy.data.schema import Schema
+from understudy.data.table import read
 from understudy.errors import DataError
 
 WRITERS = Schema(

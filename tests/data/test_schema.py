@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.data import Column, Schema
 from understudy.data.layout import overlap, overlap_notes
+from understudy.data.schema import Column, Schema
 from understudy.errors import SchemaError
 
 TEXT = """
@@ -323,3 +323,59 @@ def test_settings_for_series_are_refused_elsewhere(change: dict) -> None:
         schema(**change)
     with pytest.raises(SchemaError, match="only for series"):
         Schema("image", "i", 1, shape=(2, 2), **change)
+
+
+WHOLE = Schema(
+    "table",
+    "clinic",
+    500,
+    (
+        Column("age", "integer", 0, 120),
+        Column("ward", "categorical", categories=("a", "b"), missing=True),
+        Column("ill", "boolean"),
+        Column("weight", "numeric", 0, 300, decimals=1),
+    ),
+    label="ill",
+    balance=(0.7, 0.3),
+    person="who",
+    rows_per_person=4,
+    ignore=("note",),
+)
+NAMES = ("age", "ward", "ill", "weight", "who")
+
+
+@given(st.lists(st.sampled_from(NAMES), min_size=1, unique=True))
+def test_a_party_has_the_schema_of_the_columns_it_holds(names: list[str]) -> None:
+    if not set(names) - {"ill", "who"}:
+        with pytest.raises(SchemaError, match="besides the label"):
+            WHOLE.project(names)
+        return
+    held = WHOLE.project(names)
+    assert held.columns == tuple(c for c in WHOLE.columns if c.name in names)
+    assert held.label == ("ill" if "ill" in names else None)
+    assert held.classes == (("false", "true") if "ill" in names else ("all",))
+    assert (held.balance is None) == ("ill" not in names)
+    assert (held.person, held.rows_per_person) == (("who", 4) if "who" in names else (None, None))
+    assert held.project(names[::-1]) == held, "once more changes nothing, nor does the order"
+    assert (held.hash == WHOLE.hash) == (set(names) == set(NAMES))
+    assert Schema.parse(held.to_toml()) == held
+
+
+@given(
+    st.lists(st.sampled_from(NAMES[:2]), min_size=1, unique=True),
+    st.lists(st.sampled_from(NAMES[3:4]), unique=True),
+)
+def test_parties_with_other_columns_have_other_hashes(mine: list[str], yours: list[str]) -> None:
+    both = {WHOLE.project(mine).hash, WHOLE.project([*mine, *yours]).hash}
+    assert len(both) == (2 if yours else 1)
+
+
+@pytest.mark.parametrize("names", [[], ["age", "age"], ["age", "heigth"], ["age", "note"]])
+def test_columns_that_no_party_can_hold_are_refused(names: list[str]) -> None:
+    with pytest.raises(SchemaError):
+        WHOLE.project(names)
+
+
+def test_images_have_no_columns_to_hold() -> None:
+    with pytest.raises(SchemaError, match="a table"):
+        Schema("image", "i", 5, shape=(2, 2)).project(["a"])

@@ -10,8 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from understudy.data import Column, Records, Schema, decode, encode, from_frame, read, write
+from understudy.data.encode import decode, encode
+from understudy.data.records import Records
+from understudy.data.schema import Column, Schema
 from understudy.data.stream import Writer
+from understudy.data.table import from_frame, read, write
 from understudy.errors import DataError, OutputError
 
 CHANNELS = (Column("co", "numeric", -50.0, 50.0), Column("n", "integer", 0, 9))

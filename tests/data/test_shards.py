@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from understudy.data import Encoded, Shards
+from understudy.data.encode import Encoded
+from understudy.data.shards import Shards
 from understudy.errors import DataError
 
 

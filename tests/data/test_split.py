@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.data import Column, Encoded, Records, Schema, encode, from_frame, split
-from understudy.data.split import SPLITS, most_blocks
+from understudy.data.encode import Encoded, encode
+from understudy.data.records import Records
+from understudy.data.schema import Column, Schema
+from understudy.data.split import SPLITS, most_blocks, split
 from understudy.data.split_rules import SplitName, follows
+from understudy.data.table import from_frame
 from understudy.errors import StudyError
 from understudy.rng import Streams
 

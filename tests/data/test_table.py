@@ -4,7 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from understudy.data import Column, Records, Schema, from_frame, read, write
+from understudy.data.records import Records
+from understudy.data.schema import Column, Schema
+from understudy.data.table import from_frame, read, write
 from understudy.errors import DataError, OutputError
 
 SCHEMA = Schema(

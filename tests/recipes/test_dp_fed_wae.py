@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from understudy.federation.slots import Private
 
 from understudy import Records
 from understudy.data.encode import encode
@@ -18,12 +19,12 @@ from understudy.data.shards import Shards
 from understudy.data.table import from_frame
 from understudy.errors import ReleaseError, StudyError, WireError
 from understudy.federation.recipe import Task
-from understudy.federation.slots import Private
 from understudy.nets import layers
-from understudy.nets.stacked import ClassifierNet
+from understudy.nets.classifier import ClassifierNet
 from understudy.privacy.select import Selection, choose, spread
 from understudy.recipes import build, selection, vae
-from understudy.recipes.dp_fed_wae import DpFedWAE
+from understudy.recipes.dp_fed_wae.paper import PaperDpFedWAE
+from understudy.recipes.dp_fed_wae.parts import PartsDpFedWAE
 from understudy.release.bundle import Release
 from understudy.rng import Streams
 from understudy.run import run
@@ -87,10 +88,10 @@ def test_adults_net_is_the_one_of_table_4_3() -> None:
     """
     paper = {"widths": [64], "latent": 16, "teach": "paper", "top": 0.25}
     recipe = build(study(ADULT, recipe=paper))
-    assert isinstance(recipe, DpFedWAE)
+    assert isinstance(recipe, PaperDpFedWAE)
     assert recipe.spec.features == 125 and vae.size(recipe.spec) == 18_317
     assert recipe.plan.parts[0].rule.top == round(0.25 * 18_317)
-    assert {recipe.turn(round) for round in range(100)} == {"net"}
+    assert recipe.task(recipe.init(rng=Streams.from_seed(0)), 0).values == {}, "no parts"
 
 
 def test_by_parts_one_rule_serves_the_margins_the_label_and_the_net() -> None:
@@ -113,7 +114,7 @@ def test_by_parts_one_rule_serves_the_margins_the_label_and_the_net() -> None:
     assert all(abs(later.count(p) / 100 - wanted[p]) < 0.03 for p in wanted), "evenly mixed"
 
 
-def _one_round(recipe: DpFedWAE, part: str, rows: pd.DataFrame) -> torch.Tensor:
+def _one_round(recipe: PartsDpFedWAE, part: str, rows: pd.DataFrame) -> torch.Tensor:
     """What one site of these rows would choose from in a round about a part."""
     data = encode(TABLE, from_frame(rows, TABLE))
     shards = Shards.pack(data, [np.arange(len(rows))])
@@ -327,7 +328,7 @@ def test_auxiliary_rows_start_the_nets_elsewhere(tmp_path: Path) -> None:
 
 def test_uniform_rows_know_the_schema_and_nothing_else() -> None:
     recipe = build(study())
-    x, _ = recipe._uniform(Streams.from_seed(0))
+    x, _ = recipe.seen(*recipe.uniform(Streams.from_seed(0)))
     assert float((x[:, :3].sum(1) - 1).abs().max()) == 0, "one town each"
     assert x.mean(0)[:3].tolist() == pytest.approx([1 / 3] * 3, abs=0.03)
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from torch import Tensor
+from understudy.federation.slots import Private
 
 from understudy.data.encode import Encoded
 from understudy.data.records import Records
@@ -17,20 +18,21 @@ from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
 from understudy.data.table import from_frame, write
 from understudy.errors import BudgetError, DataError, PrivacyError, StudyError
-from understudy.federation.slots import Private
 from understudy.nets.autoencoder import DECODER, ENCODER, decode, encode, vae_loss
 from understudy.privacy.claim import claims
 from understudy.privacy.clip import Bounded
 from understudy.privacy.ledger import Ledger, read_entries, receipts_in
-from understudy.recipes import vae
+from understudy.recipes import public, vae
 from understudy.recipes.dpd_fvae import DpdFVAE
 from understudy.recipes.dpd_fvae import records as record_form
+from understudy.recipes.shared_vae import own_encoder
 from understudy.release.card import write_card
 from understudy.release.verify import verify
 from understudy.rng import NoiseSource, Streams
 from understudy.run import run
 from understudy.study import Study
-from understudy.training.dpsgd import RecordBatch as Batch
+from understudy.training import batches
+from understudy.training.dpsgd import Records as Batch
 
 SITES, N = 4, 60  # a site's public share is 15 records
 NETS = {"widths": [6], "decoder_widths": [5], "latent": 2, "steps": 3, "warm_steps": 20}
@@ -138,7 +140,8 @@ def reference(built: Any, data: Shards, decoders: list[Tensor]) -> tuple[Tensor,
         unpacked = vae.unpack(spec, flat[None], DECODER)
         decoder = {n: p.clone().requires_grad_() for n, p in unpacked.items()}
         fresh = torch.optim.Adam(decoder.values(), lr=1e-3)
-        plan, drawn = built._batches(data, rng), rng.child("loss", spec.latent)
+        plan = built.how.draw(batches.Rows.of(data), rng=rng)
+        noise = rng.torch("chunk", 0)
         for index, weight in zip(plan.index, plan.weight, strict=True):
             kept.zero_grad(), fresh.zero_grad()
             rows = (data.x[index], data.y[index], weight)
@@ -208,9 +211,9 @@ def test_a_pretrained_encoder_is_taken_once_and_the_sites_own_from_then_on(tmp_p
     task = built.task(state, 0)
     assert set(task.arrays) == {"shared", "encoder"}
     memory = held(built, 2)
-    assert torch.equal(vae.own_encoder(task, memory)[0], state["encoder"])
+    assert torch.equal(own_encoder(task.arrays, memory)[0], state["encoder"])
     _, memory, _ = local(built, shards(TABLE, [3, 3]), memory, state)
-    assert torch.equal(vae.own_encoder(task, memory), memory["encoder"])
+    assert torch.equal(own_encoder(task.arrays, memory), memory["encoder"])
     assert not torch.equal(memory["encoder"][0], state["encoder"])
 
 
@@ -292,6 +295,22 @@ def test_batches_are_drawn_anew_for_every_step(monkeypatch: pytest.MonkeyPatch) 
     assert len(drawn) == 3 == len(set(drawn))
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_the_published_server_step_is_sgd_of_rate_one_with_momentum(momentum: float) -> None:
+    own = {"server": "sgd", "server_rate": 1.0, "momentum": momentum}
+    built, rng = recipe(recipe={**own, "decay": "none", "average": 0.0}), Streams.from_seed(0)
+    state = built.init(rng=rng)
+    place, velocity = state["shared"], torch.zeros_like(state["shared"])
+    for round in range(built.plan.rounds):
+        mean = torch.randn(place.shape, generator=rng.torch("mean", round))
+        velocity = momentum * velocity + mean
+        place = place + velocity
+        state = built.step(state, {"shared": mean}, rng=rng)
+    torch.testing.assert_close(state["shared"], place)
+    assert built.plan.rounds > 1
+    assert torch.equal(built.finish(state, rng=rng).arrays["decoder"][0], state["shared"])
+
+
 def test_under_central_trust_one_clipped_sum_is_sent_and_the_server_moves_against_it() -> None:
     own = {"server": "sgd", "server_rate": 1.0, "momentum": 0.0, "steps": 3}
     built = recipe(privacy={**CENTRAL, "clip": 0.5}, recipe=own, training={"batch": 5})
@@ -352,7 +371,7 @@ def test_the_decoder_learns_latents_that_fit_the_prior_by_class(
     frame["age"] = np.where(frame["ill"] == "yes", 90, 10)  # so that latents differ by class
     write(from_frame(frame, TABLE), tmp_path / "public.csv")
     state = built.init(rng=Streams.from_seed(0))
-    x, y = vae.public_rows(tmp_path, built.options, TABLE)
+    x, y = public.rows(tmp_path, built.options, TABLE)
     params = vae.unpack(built.spec, state["encoder"][None], ENCODER)
     mean, spread = encode(built.spec, params, x[None], y[None])
     draw = torch.randn(mean.shape, generator=torch.Generator().manual_seed(1))
@@ -383,8 +402,8 @@ def test_a_class_without_public_rows_gets_the_rule_of_all(tmp_path: Path) -> Non
 
 
 def test_public_rows_are_named_on_the_claim(tmp_path: Path) -> None:
-    assert vae.PUBLIC_NOTE in claims(frozen(tmp_path).plan, "os")[0].caveats
-    assert vae.PUBLIC_NOTE not in claims(recipe(privacy=RECORD).plan, "os")[0].caveats
+    assert public.NOTE in claims(frozen(tmp_path).plan, "os")[0].caveats
+    assert public.NOTE not in claims(recipe(privacy=RECORD).plan, "os")[0].caveats
 
 
 # As published.

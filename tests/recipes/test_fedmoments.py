@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from understudy.federation.slots import Private
 
 from contracts.toys import engine, study
 from understudy.data.encode import Encoded, encode
@@ -20,8 +21,8 @@ from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
 from understudy.data.table import from_frame
 from understudy.errors import StudyError
-from understudy.federation.slots import Private
-from understudy.recipes.fedmoments import FedMoments, FedMomentsOptions
+from understudy.recipes.fedmoments import FedMoments
+from understudy.recipes.options import FedMomentsOptions
 from understudy.rng import Streams
 from understudy.run import run
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from understudy.nets import autoencoder, layers, stacked
+from understudy.nets import autoencoder, classifier, layers
 from understudy.nets.autoencoder import Autoencoder
-from understudy.nets.stacked import ClassifierNet
+from understudy.nets.classifier import ClassifierNet
 from understudy.rng import Draws, Streams
 from understudy.training import batches, loop, optim
 from understudy.training.batches import Batches, Holdings
@@ -99,10 +99,10 @@ def test_ragged_classifiers_learn_the_same_in_any_company(kind):
     spec = ClassifierNet(256, 3, kind, widths=(7,), shape=(16, 16) if kind == "lenet" else ())
     rng, rows = torch.Generator().manual_seed(0), int(COUNTS.sum())
     x, y = torch.rand(rows, 256, generator=rng), torch.randint(3, (rows,), generator=rng)
-    params = layers.stack(stacked.init(spec, rng=rng), len(COUNTS))
+    params = layers.stack(classifier.init(spec, rng=rng), len(COUNTS))
 
     def loss(params, batch):
-        return stacked.cross_entropy_loss(spec, params, batch.x, batch.y, batch.weight)
+        return classifier.cross_entropy_loss(spec, params, batch.x, batch.y, batch.weight)
 
     def trained(chunk):
         optimiser, streams = Sgd(0.1), draws()
@@ -276,7 +276,7 @@ def test_a_layer_used_twice_in_a_step_gets_both_gradients():
 def test_convolutions_run_one_client_at_a_time_unless_they_are_small():
     assert loop.chunk_size(start(CONV)) == 1
     lenet = ClassifierNet(784, 10, "lenet", shape=(28, 28))
-    small = layers.stack(stacked.init(lenet, rng=torch.Generator()), 20)
+    small = layers.stack(classifier.init(lenet, rng=torch.Generator()), 20)
     assert loop.chunk_size(small) == loop.PATCH_CLIENTS
     assert loop.chunk_size(start(DENSE), limit=10**6) > 1
     assert loop.chunk_size(start(DENSE), limit=1) == 1
@@ -285,12 +285,12 @@ def test_convolutions_run_one_client_at_a_time_unless_they_are_small():
 def test_fixed_kernels_keep_a_chunk_small_too():
     spec = ClassifierNet(256, 3, "lenet", shape=(16, 16))
     clients, widths = 60, []
-    params = layers.stack(stacked.init(spec, rng=torch.Generator().manual_seed(0)), clients)
+    params = layers.stack(classifier.init(spec, rng=torch.Generator().manual_seed(0)), clients)
     dense = tuple(f"{i}." for i, layer in enumerate(spec.net) if isinstance(layer, layers.Dense))
 
     def loss(params, batch):
         widths.append(len(batch.x))
-        return stacked.cross_entropy_loss(spec, params, batch.x, batch.y, batch.weight)
+        return classifier.cross_entropy_loss(spec, params, batch.x, batch.y, batch.weight)
 
     index = torch.arange(clients)[None, :, None]
     batches = Batches(index, torch.ones(1, clients, 1), torch.ones(clients, dtype=torch.long))

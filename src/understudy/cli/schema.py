@@ -68,8 +68,8 @@ def draft(
     with plain_errors(json):
         if output is not None:
             check_new(output, force)
+        from understudy.data.draft import SeriesHints
         from understudy.data.draft import draft as draft_file
-        from understudy.data.draft_series import SeriesHints
 
         hints = SeriesHints(layout, series, time, length, stride)
         said = hints if hints != SeriesHints() else None

@@ -74,7 +74,8 @@ def _of_caps(study: Study, plan: PrivacyPlan) -> Iterator[str]:
         if own.participations < asked:
             yield (
                 f"Site {site.name} may be called {asked} times, and its cap ε = {site.epsilon:g} "
-                f"allows {own.participations}: it refuses the rest, where it sends and spends nothing."
+                f"allows {own.participations}: it refuses the rest, where it sends and spends "
+                "nothing."
             )
 
 

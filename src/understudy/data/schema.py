@@ -10,110 +10,21 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, field
-from datetime import date, timedelta
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from understudy.data.column import KINDS, MAX_CATEGORIES, Column, is_whole
 from understudy.data.layout import PATTERN, check_layout
 from understudy.data.names import MAX_COLUMNS, check_name, check_names
 from understudy.errors import SchemaError
 
 __all__ = ["KINDS", "MISSING_AS", "Column", "Schema"]
 
-KINDS = ("numeric", "integer", "categorical", "boolean", "date")
-BOUNDED = ("numeric", "integer", "date")
 MISSING_AS = ("", "?", "NA", "N/A", "NaN", "nan", "null", "None")
 
-MAX_CATEGORIES = 10_000
 MAX_WIDTH = 2**24
-MAX_INTEGER = 2**53
-
-Bound = float | int | date
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column: what its cells may be. Out-of-bounds values are clamped when encoded.
-
-    ``other`` is the public category that unknown values map to; without one they are
-    refused. ``decimals`` rounds decoded numeric values to so many places.
-    """
-
-    name: str
-    kind: str
-    low: Bound | None = None
-    high: Bound | None = None
-    categories: tuple[str, ...] = ()
-    missing: bool = False
-    other: str | None = None
-    decimals: int | None = None
-
-    def __post_init__(self) -> None:
-        check_name(self.name)
-        if self.kind not in KINDS:
-            raise SchemaError(
-                f"column {self.name!r} of kind {', '.join(KINDS)}", repr(self.kind), "name a kind"
-            )
-        if not isinstance(self.missing, bool):
-            raise SchemaError(f"missing = true or false for {self.name!r}", "something else", "fix")
-        self._check_bounds()
-        self._check_categories()
-        self._check_decimals()
-
-    def _check_bounds(self) -> None:
-        given = (self.low, self.high)
-        if self.kind not in BOUNDED:
-            if given != (None, None):
-                raise _unwanted(self, "low and high", "numeric, integer and date columns")
-            return
-        fix = {"numeric": float, "integer": _whole, "date": _day}[self.kind]
-        try:
-            low, high = fix(self.low), fix(self.high)  # type: ignore[operator]
-            fits = low < high and _finite(high - low)
-        except (TypeError, ValueError, OverflowError):
-            fits = False
-        if not fits:
-            raise SchemaError(
-                f"{self.kind} column {self.name!r} with public bounds low < high",
-                f"low = {self.low}, high = {self.high}",
-                "write bounds that hold for any such data, not the extremes of your rows",
-            )
-        object.__setattr__(self, "low", low)
-        object.__setattr__(self, "high", high)
-
-    def _check_categories(self) -> None:
-        if self.kind != "categorical":
-            if self.categories or self.other is not None:
-                raise _unwanted(self, "categories and other", "categorical columns")
-            return
-        check_names(self.categories, f"categories of column {self.name!r}", MAX_CATEGORIES)
-        if self.other is not None and self.other not in self.categories:
-            raise SchemaError(
-                f"other of column {self.name!r} to be one of its categories",
-                repr(self.other),
-                "add it to categories",
-            )
-
-    def _check_decimals(self) -> None:
-        if self.decimals is None:
-            return
-        if self.kind != "numeric":
-            raise _unwanted(self, "decimals", "numeric columns")
-        if not _is_int(self.decimals) or not 0 <= self.decimals <= 15:
-            raise SchemaError(
-                f"decimals of column {self.name!r} from 0 to 15", str(self.decimals), "change it"
-            )
-
-    @property
-    def width(self) -> int:
-        """How many encoded features this column takes."""
-        return max(1, len(self.categories)) + self.missing
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The classes it gives as a label."""
-        return ("false", "true") if self.kind == "boolean" else self.categories
 
 
 @dataclass(frozen=True)
@@ -165,7 +76,7 @@ class Schema:
         if self.kind not in ("table", "image", "series"):
             raise SchemaError("kind = table, image or series", repr(self.kind), "set kind")
         check_name(self.name)
-        if not _is_int(self.records) or self.records < 1:
+        if not is_whole(self.records) or self.records < 1:
             raise SchemaError(
                 "records: the public number of records, at least 1",
                 str(self.records),
@@ -199,7 +110,7 @@ class Schema:
         if self.kind == "table" and self.shape:
             raise SchemaError("no shape for a table", str(self.shape), "remove shape")
         wanted = {"table": (0,), "image": (2, 3), "series": (2,)}[self.kind]
-        if len(self.shape) not in wanted or not all(_is_int(s) and s > 0 for s in self.shape):
+        if len(self.shape) not in wanted or not all(is_whole(s) and s > 0 for s in self.shape):
             raise SchemaError(
                 {"image": "shape = [height, width] or [height, width, colours]"}.get(
                     self.kind, "shape = [length, channels]"
@@ -301,7 +212,7 @@ class Schema:
                 f"{self.person!r} also listed as a column",
                 "remove that entry: an identifier is never learnt",
             )
-        if not _is_int(self.rows_per_person) or self.rows_per_person < 1:  # type: ignore[operator]
+        if not is_whole(self.rows_per_person) or self.rows_per_person < 1:  # type: ignore[operator]
             raise SchemaError("rows_per_person at least 1", str(self.rows_per_person), "change it")
 
     @property
@@ -325,6 +236,31 @@ class Schema:
     def n_classes(self) -> int:
         """How many classes ``y`` counts."""
         return len(self.classes)
+
+    def project(self, columns: Sequence[str]) -> Schema:
+        """The public schema of a party that holds only these columns of a table.
+
+        The label and the person stay if they are named. Columns keep their declared order, so
+        that all who name the same ones get the same hash.
+        """
+        if self.kind != "table":
+            raise SchemaError("a table to take columns from", self.kind, "use a table")
+        check_names(tuple(columns), "columns", MAX_COLUMNS)
+        unknown = set(columns) - {c.name for c in self.columns} - {self.person}
+        if unknown:
+            raise SchemaError(
+                "columns of the schema", ", ".join(sorted(unknown)), "check the spelling"
+            )
+        has_person, has_label = self.person in columns, self.label in columns
+        return replace(
+            self,
+            columns=tuple(c for c in self.columns if c.name in columns),
+            label=self.label if has_label else None,
+            classes=(),
+            balance=self.balance if has_label else None,
+            person=self.person if has_person else None,
+            rows_per_person=self.rows_per_person if has_person else None,
+        )
 
     @classmethod
     def parse(cls, text: str) -> Schema:
@@ -354,31 +290,3 @@ class Schema:
     def hash(self) -> str:
         """SHA-256 of the canonical text: sites compare it before anything else."""
         return hashlib.sha256(self.to_toml().encode()).hexdigest()
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _whole(value: object) -> int:
-    if not _is_int(value) or abs(value) > MAX_INTEGER:  # type: ignore[arg-type]
-        raise ValueError
-    return value  # type: ignore[return-value]
-
-
-def _day(value: object) -> date:
-    if isinstance(value, str):
-        return date.fromisoformat(value)
-    if type(value) is not date:
-        raise ValueError
-    return value
-
-
-def _finite(span: float | int | timedelta) -> bool:
-    return isinstance(span, timedelta) or math.isfinite(span)
-
-
-def _unwanted(column: Column, keys: str, owners: str) -> SchemaError:
-    return SchemaError(
-        f"{keys} only in {owners}", f"them in {column.kind} column {column.name!r}", "remove them"
-    )

@@ -36,7 +36,9 @@ _COMPLETED = "engine/completed"  # rounds that had a total
 class Runtime(Protocol):
     """How a cohort is reached: in this process, or over a network."""
 
-    ran: str  # what ran where, as claims say it: a key of `privacy.claim.RAN`
+    @property
+    def ran(self) -> str:
+        """What ran where, as claims say it: a key of `privacy.claim.RAN`."""
 
     def exchange(self, task: Task, round: int, cohort: np.ndarray) -> Iterator[Sealed]:
         """Send the task, yield stacks of sealed replies; silent sites are simply absent."""

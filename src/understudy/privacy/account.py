@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import ROUND_CEILING, Context
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -73,12 +73,14 @@ class Cost:
 
 
 def round_up(price: float, digits: int = 3) -> str:
-    """ε or δ to so many significant digits, never below the truth."""
+    """ε or δ to so many significant digits, never below the truth.
+
+    A number that is written with fewer digits stays as it is: 0.1 is "0.1".
+    """
     if not 0 < price < math.inf:
         return f"{price:g}"
-    above = Context(prec=digits, rounding=ROUND_CEILING).create_decimal_from_float(price)
-    said = f"{float(above):.{digits}g}"
-    return said if Decimal(said) >= above else f"{above:e}"  # numbers too small for all digits
+    above = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(price)))
+    return f"{float(above):.{digits}g}"
 
 
 def _simplify(events: Sequence[Event]) -> Parts:

@@ -40,6 +40,11 @@ def _seal(previous: str, kind: str, body: Entry) -> Entry:
     return {"kind": kind, "body": body, "previous": previous, "hash": digest}
 
 
+def _line(entry: Entry) -> str:
+    """The one way to write an entry: no room for a second key of one name, or other spaces."""
+    return json.dumps(entry, sort_keys=True, ensure_ascii=False)
+
+
 def _damaged(what: str) -> ReleaseError:
     return ReleaseError("an intact ledger", what, "restore it from a copy; never edit a ledger")
 
@@ -51,7 +56,7 @@ def read_entries(text: str) -> Iterator[Entry]:
     for number, line in enumerate(lines, 1):
         try:
             entry = json.loads(line)
-            intact = entry == _seal(previous, entry["kind"], entry["body"])
+            intact = line == _line(_seal(previous, entry["kind"], entry["body"]))
         except (ValueError, KeyError, TypeError, RecursionError):
             intact = False
         if not intact:
@@ -134,7 +139,7 @@ class Ledger:
     def append(self, kind: str, body: Entry) -> None:
         """Write one entry and wait until it is on disk."""
         entry = _seal(self.head, kind, body)
-        line = (json.dumps(entry, sort_keys=True, ensure_ascii=False) + "\n").encode()
+        line = f"{_line(entry)}\n".encode()
         end = self._file.seek(0, os.SEEK_END)
         try:
             if self._file.write(line) < len(line):

@@ -122,8 +122,10 @@ class Phase:
 
     def promise(self, *, factor: float, amplified: bool) -> tuple[Event, ...]:
         """The events of this phase; noise on one sample is one event."""
-        terms = dict(factor=factor, amplified=amplified)
-        found = [(part, part.mechanism.event(part, self, **terms)) for part in self.parts]
+        found = [
+            (part, part.mechanism.event(part, self, factor=factor, amplified=amplified))
+            for part in self.parts
+        ]
         joint = [event for part, event in found if part.joint]
         noise = tuple(z for event in joint for z in event.noise)
         merged = (replace(joint[0], noise=noise),) if joint else ()
@@ -249,8 +251,11 @@ class PrivacyPlan:
         ``factor`` multiplies the sensitivity (2 for replace-one on a clipped value).
         ``amplified`` is True only for an adversary who does not know who was sampled.
         """
-        terms = dict(factor=factor, amplified=amplified)
-        return tuple(event for phase in self.phases for event in phase.promise(**terms))
+        return tuple(
+            event
+            for phase in self.phases
+            for event in phase.promise(factor=factor, amplified=amplified)
+        )
 
     def admits(self, receipts: Iterable[Receipt]) -> None:
         """Refuse receipts that exceed the promise: too many, too little noise, another part."""

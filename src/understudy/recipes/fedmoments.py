@@ -27,50 +27,18 @@ from understudy.federation.recipe import State, Task, Update
 from understudy.federation.site import Site
 from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.plan import PrivacyPlan
+from understudy.recipes import catalogue
 from understudy.recipes.copula import latents
 from understudy.recipes.features import Space, space, svec, unsvec
 from understudy.recipes.moments import Gaussians, Moments, denoise
+from understudy.recipes.options import FedMomentsOptions
 from understudy.release.generator import Generator
 from understudy.rng import Streams
-from understudy.study import Study, options, setting
+from understudy.study import Study, options
 
-__all__ = ["FedMoments", "FedMomentsOptions"]
+__all__ = ["FedMoments"]
 
 _WIDEST = 600  # features: their second moments are 180,300 numbers per class
-
-
-@dataclass(frozen=True)
-class FedMomentsOptions:
-    """``[recipe]`` of a fedmoments study."""
-
-    coefficients: int = setting(150, "cosine coefficients kept of an image or series")
-    radius: float = setting(1.0, "R: norm to which a record's (scaled) features are clipped")
-    count_weight: float = setting(0.3, "a: weight of the count")
-    mean_weight: float = setting(0.5, "b: weight of the means")
-    square_weight: float = setting(1.0, "c: weight of the second moments")
-    spread: float = setting(
-        2.0, "variance of drawn images, relative to the estimate: wider teaches students better"
-    )
-
-    contrast: float = setting(
-        0.0, "of drawn images: 8, say, takes them smoothly to black and white; 0 cuts them off"
-    )
-
-    def __post_init__(self) -> None:
-        if not (self.contrast >= 0 and math.isfinite(self.contrast)):
-            raise StudyError("recipe.contrast of 0 or more", f"{self.contrast}", "correct it")
-        for name in ("radius", "count_weight", "mean_weight", "square_weight", "spread"):
-            value = getattr(self, name)
-            if not (value > 0 and math.isfinite(value)):
-                raise StudyError(f"recipe.{name} above 0 and finite", f"{value}", "correct it")
-        if self.coefficients < 1:
-            raise StudyError("recipe.coefficients of at least 1", f"{self.coefficients}", "raise")
-
-    @property
-    def bound(self) -> float:
-        """‖φ‖ at most: what adding or removing one record moves the sum by."""
-        a, b, c, r = self.count_weight, self.mean_weight, self.square_weight, self.radius
-        return math.sqrt(a**2 + b**2 * r**2 + c**2 * r**4)
 
 
 @dataclass(frozen=True)
@@ -81,19 +49,7 @@ class FedMoments:
     plan: PrivacyPlan
     options: FedMomentsOptions
 
-    info: ClassVar[RecipeInfo] = RecipeInfo(
-        name="fedmoments",
-        title="One noisy sum of class moments",
-        paper="our own, after DP-MERF and the moment methods",
-        summary="One round; each site sends one bounded sum; best at small budgets.",
-        kinds=("table", "image", "series"),
-        supports=frozenset(
-            (u, t) for u in ("record", "person", "site") for t in ("central", "local")
-        ),
-        default=("record", "central"),
-        options=FedMomentsOptions,
-        rounds=1,
-    )
+    info: ClassVar[RecipeInfo] = catalogue.FEDMOMENTS
 
     @classmethod
     def build(cls, study: Study) -> FedMoments:

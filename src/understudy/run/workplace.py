@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from understudy.errors import OutputError, unwritable
-from understudy.release.bundle import refuse_existing
+from understudy.release.archive import refuse_existing
 
 __all__ = ["RESERVED", "charged", "workplace"]
 

@@ -15,7 +15,9 @@ __all__ = ["Transport"]
 class Transport(Protocol):
     """One method that matters, and the list of who can be reached."""
 
-    ran: str  # what ran where, as claims say it: a key of `privacy.claim.RAN`
+    @property
+    def ran(self) -> str:
+        """What ran where, as claims say it: a key of `privacy.claim.RAN`."""
 
     def sites(self) -> Sequence[str]:
         """Names of the sites that are connected and approved."""

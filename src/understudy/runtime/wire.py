@@ -101,11 +101,17 @@ def decode_task(data: bytes, agreement: Agreement, site: str) -> tuple[Task, Env
     """Inverse of `encode_task`; refuses what was not agreed on, and what is for another site."""
     header, body = _unpack(data, "task")
     _check(header, {**asdict(agreement), "site": site})
-    values, numbers = header.get("values"), [header.get(name) for name in ("round", "attempt")]
-    whole = all(type(number) is int and number >= 0 for number in numbers)
-    if not (_plain(values) and whole and isinstance(header.get("run"), str)):
-        raise _malformed("a task with a run, a round and plain values")
-    return Task(_arrays(body), values), Envelope(agreement, header["run"], site, *numbers)
+    values, run = header.get("values"), header.get("run")
+    round, attempt = (_count(header.get(name)) for name in ("round", "attempt"))
+    if not (_plain(values) and isinstance(run, str)):
+        raise _malformed("a task with a run and plain values")
+    return Task(_arrays(body), values), Envelope(agreement, run, site, round, attempt)
+
+
+def _count(number: object) -> int:
+    if type(number) is not int or number < 0:
+        raise _malformed("a round and an attempt that are whole numbers")
+    return number
 
 
 def _plain(values: object) -> TypeGuard[dict[str, Any]]:
@@ -143,7 +149,7 @@ def decode_sealed(data: bytes, envelope: Envelope) -> Sealed:
     expected = envelope.header()
     attempt = expected.pop("attempt")
     _check(header, expected)
-    if type(header.get("attempt")) is not int or not 0 <= header["attempt"] <= attempt:
+    if _count(header.get("attempt")) > attempt:
         raise _malformed("an attempt that was made")
     return _sealed(header, _arrays(body))
 

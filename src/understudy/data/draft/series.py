@@ -1,7 +1,6 @@
-"""A first schema for series in a table: layout, steps and channels guessed for a human to edit.
+"""What series a table holds: layout, steps and channels.
 
-As in `draft`, everything that was read off the rows is marked as a guess. What a file cannot
-tell (how long a window of one recording should be) must be said.
+What a file cannot tell (how long a window of one recording should be) must be said.
 """
 
 from __future__ import annotations
@@ -14,31 +13,16 @@ import numpy as np
 import pandas as pd
 
 from understudy.data.cells import texts
-from understudy.data.draft import (
-    CLASSES,
-    CONSTANT,
-    EMPTY,
-    HEADER,
-    MAX_LISTED,
-    as_label,
-    bounded,
-    count_cells,
-    decide,
-    head,
-    names_someone,
-    numbers,
-    warn,
-)
-from understudy.data.draft_wide import LEAST, Wide, find_wide, misnumbered
+from understudy.data.draft.columns import count_cells, find_bounds, names_someone, numbers, top
+from understudy.data.draft.found import MAX_LISTED, Alert, Found, FoundColumn, Setting
+from understudy.data.draft.numbered import LEAST, Wide, find_wide, misnumbered
 from understudy.data.layout import LAYOUTS, PATTERN, SPACINGS
-from understudy.data.schema_toml import toml_key, toml_value
 from understudy.data.series import series_times
 from understudy.errors import DataError
 
-__all__ = ["SeriesHints", "draft_series", "series_in"]
+__all__ = ["SeriesHints", "find_series", "looks_long"]
 
 TIME = re.compile(r"(date_?time|timestamp|time|date|step|hour|minute|second|day|week|month|t)")
-Entry = tuple[dict[str, object], list[str]]
 
 
 @dataclass(frozen=True)
@@ -53,10 +37,10 @@ class SeriesHints:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """What a table was taken for: lines of settings, and the cells and columns of its channels."""
+class _Layout:
+    """How a table holds series: settings, and the cells and columns of its channels."""
 
-    settings: list[str]
+    settings: tuple[Setting, ...]
     length: int
     records: int
     cells: dict[str, pd.Series]
@@ -64,45 +48,40 @@ class _Found:
     pads: bool = False
 
 
-def draft_series(
-    frame: pd.DataFrame, label: str | None, name: str, hints: SeriesHints
-) -> tuple[str, list[str]]:
-    """Guess a schema of series: (TOML text, warnings in plain words)."""
-    frame = frame.set_axis([str(c).strip() for c in frame.columns], axis=1)
+def find_series(frame: pd.DataFrame, label: str | None, hints: SeriesHints) -> Found:
+    """A table of series, as far as the hints say how."""
+    frame = _stripped(frame)
     _check_hints(frame, label, hints)
     stepped = hints.layout is None and (hints.series or hints.time or hints.stride)
     steps = hints.layout in ("long", "recording") or stepped
     wide = None if steps else _wide(frame, label, hints)
     if wide is None:
         hints = replace(hints, time=hints.time or _time(frame, label, hints))
-        found = _draft_steps(frame, label, hints)
-    else:
-        found = _draft_wide(frame, hints, wide)
-    if not found.cells:
+    layout = _steps(frame, label, hints) if wide is None else _numbered(frame, hints, wide)
+    if not layout.cells:
         raise DataError("columns of numbers to take as channels", "none", "check the file")
-    roles = {label, hints.series, hints.time}
-    left = [c for c in frame.columns if c not in found.columns | roles]
-    entries = {channel: _channel(held) for channel, held in found.cells.items()}
-    for c in left:
-        remark = _no_channel(frame[c], c, labelled=label is not None)
-        entries[c] = {"kind": "unclassified"}, [remark]
-    lines = [*head("series", name, found.records), *_settings(frame, label, found)]
-    for column, (entry, remarks) in entries.items():
-        lines += ["", f"[columns.{toml_key(column)}]", *(f"# {remark}" for remark in remarks)]
-        lines += [f"{key} = {toml_value(value)}" for key, value in entry.items()]
-    warnings = warn(list(entries), list(entries.values()), classes=label is not None)
-    return HEADER + "\n".join(lines) + "\n", [*_repeated(frame, hints), *warnings]
-
-
-def series_in(frame: pd.DataFrame, label: str | None) -> list[str]:
-    """A warning if a table that is drafted as plain rows looks like a long table of series."""
-    found = _long(frame.set_axis([str(c).strip() for c in frame.columns], axis=1), label)
-    if found is None:
-        return []
-    return [
-        f"This looks like series, a row per {found[0]} and {found[1]}, but was drafted as a plain "
-        f"table. If they are series, draft it again with {_options(*found)}"
+    known = {*layout.columns, label, hints.series, hints.time}
+    channels = [_channel(name, held) for name, held in layout.cells.items()]
+    others = [
+        FoundColumn(c, why=_no_channel(frame[c], c, labelled=label is not None))
+        for c in frame.columns
+        if c not in known
     ]
+    settings = (*top("series", layout.records), *_settings(frame, label, layout))
+    return Found(settings, (*channels, *others), _repeated(frame, hints))
+
+
+def looks_long(frame: pd.DataFrame, label: str | None) -> tuple[Alert, ...]:
+    """Whether a table that is drafted as plain rows looks like a long table of series."""
+    found = _long(_stripped(frame), label)
+    if found is None:
+        return ()
+    series, time = found
+    return (Alert("long", {"series": series, "time": time, "options": _options(*found)}),)
+
+
+def _stripped(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.set_axis([str(c).strip() for c in frame.columns], axis=1)
 
 
 def _long(
@@ -125,21 +104,20 @@ def _long(
 
 
 def _options(series: str, time: str) -> str:
+    """The options that name the columns of a long table, as a shell takes them."""
     return f"--series {shlex.quote(series)} --time {shlex.quote(time)}"
 
 
-def _settings(frame: pd.DataFrame, label: str | None, found: _Found) -> list[str]:
+def _settings(frame: pd.DataFrame, label: str | None, found: _Layout) -> list[Setting]:
     """Shape, layout, classes and the rule for missing values."""
-    lines = [f"shape = {toml_value((found.length, len(found.cells)))}", *found.settings]
+    settings = [Setting("shape", (found.length, len(found.cells))), *found.settings]
     if label is not None:
         seen = sorted(texts(frame[label]).dropna().unique())
-        lines.append(f"label = {toml_value(label)}")
-        lines.append(f"classes = {toml_value(seen)}  # guess: those seen")
+        settings += [Setting("label", label), Setting("classes", seen, "seen")]
     gaps = any(count_cells(held)[1] for held in found.cells.values())
     if gaps or found.pads:
-        why = "some cells are empty" if gaps else "for the steps that pad adds"
-        lines.append(f'fill = "middle"  # guess: {why}; also "previous", or a number')
-    return lines
+        settings.append(Setting("fill", "middle", "empty cells" if gaps else "padding"))
+    return settings
 
 
 def _check_hints(frame: pd.DataFrame, label: str | None, hints: SeriesHints) -> None:
@@ -152,7 +130,9 @@ def _check_hints(frame: pd.DataFrame, label: str | None, hints: SeriesHints) -> 
             raise DataError(f"--{what} among the columns", repr(column), "check its name")
     if hints.layout == "wide" and (hints.time or hints.stride):
         raise DataError(
-            "--time and --stride for long tables and recordings", "a wide one", "leave them out"
+            "--time and --stride for long tables and recordings",
+            "a wide one",
+            "remove these options",
         )
 
 
@@ -166,42 +146,49 @@ def _wide(frame: pd.DataFrame, label: str | None, hints: SeriesHints) -> Wide | 
     return found
 
 
-def _draft_wide(frame: pd.DataFrame, hints: SeriesHints, wide: Wide) -> _Found:
+def _numbered(frame: pd.DataFrame, hints: SeriesHints, wide: Wide) -> _Layout:
     cells = {c: pd.Series(frame[part].to_numpy().ravel()) for c, part in wide.channels.items()}
-    settings = ['layout = "wide"  # guess: the columns are numbered', *_series(hints)]
+    settings = [Setting("layout", "wide", "numbered"), *_series(hints)]
     if wide.pattern != PATTERN:
-        settings.append(f"pattern = {toml_value(wide.pattern)}")
+        settings.append(Setting("pattern", wide.pattern))
     if wide.first:
-        settings.append(f"first = {wide.first}  # the number of the first step")
+        settings.append(Setting("first", wide.first, "first step"))
     columns = {column for part in wide.channels.values() for column in part}
-    return _Found(settings, wide.length, len(frame), cells, columns)
+    return _Layout(tuple(settings), wide.length, len(frame), cells, columns)
 
 
-def _draft_steps(frame: pd.DataFrame, label: str | None, hints: SeriesHints) -> _Found:
+def _steps(frame: pd.DataFrame, label: str | None, hints: SeriesHints) -> _Layout:
     """A long table, or one recording."""
     layout = hints.layout or ("long" if hints.series else "recording")
-    suggested = None if hints.series else _long(frame, label, hints)
-    if layout == "long" and (hints.series is None or hints.time is None):
-        do = f"add {_options(*suggested)}" if suggested else "name the columns"
-        raise DataError("--series and --time of a long table", "one missing", do)
-    if hints.layout is None and suggested:
-        raise DataError(
-            "--series, for a table in which times repeat",
-            "none",
-            f"add {_options(*suggested)}, or --layout recording if it is one series",
-        )
+    _check_long(frame, label, hints, layout)
     counts = _counts(frame, hints)
     length = hints.length or _common(counts)
     if length > counts.max():
         raise DataError(f"a series of --length {length}", "shorter ones", "lower --length")
     longer, shorter = bool((counts > length).any()), bool((counts < length).any())
     stride = hints.stride or (1 if layout == "recording" else length if longer else None)
-    settings = [f"layout = {toml_value(layout)}", *_series(hints), *_clock(frame, hints)]
-    settings += [f"stride = {stride}{_remark(stride, length)}"] if stride else []
-    settings += ["pad = true  # guess: some series are shorter"] if shorter else []
+    settings = [Setting("layout", layout), *_series(hints), *_clock(frame, hints)]
+    if stride:
+        settings.append(Setting("stride", stride, "apart" if stride >= length else "overlap"))
+    if shorter:
+        settings.append(Setting("pad", True, "shorter"))
     many = np.maximum((counts - length) // (stride or length) + 1, 1)
     cells = {c: frame[c] for c in frame.columns if _is_channel(frame[c], c, label, hints)}
-    return _Found(settings, length, int(many.sum()), cells, set(cells), shorter)
+    return _Layout(tuple(settings), length, int(many.sum()), cells, set(cells), shorter)
+
+
+def _check_long(frame: pd.DataFrame, label: str | None, hints: SeriesHints, layout: str) -> None:
+    """Refuse a long table whose columns of series and time were not named."""
+    found = None if hints.series else _long(frame, label, hints)
+    if layout == "long" and (hints.series is None or hints.time is None):
+        do = f"add {_options(*found)}" if found else "name the columns"
+        raise DataError("--series and --time of a long table", "one missing", do)
+    if hints.layout is None and found:
+        raise DataError(
+            "--series, for a table in which times repeat",
+            "none",
+            f"add {_options(*found)}, or --layout recording if it is one series",
+        )
 
 
 def _counts(frame: pd.DataFrame, hints: SeriesHints) -> np.ndarray:
@@ -224,22 +211,22 @@ def _time(frame: pd.DataFrame, label: str | None, hints: SeriesHints) -> str | N
     return next((c for c in free if TIME.fullmatch(c.lower())), None)
 
 
-def _series(hints: SeriesHints) -> list[str]:
-    return [] if hints.series is None else [f"series = {toml_value(hints.series)}"]
+def _series(hints: SeriesHints) -> list[Setting]:
+    return [] if hints.series is None else [Setting("series", hints.series)]
 
 
-def _clock(frame: pd.DataFrame, hints: SeriesHints) -> list[str]:
+def _clock(frame: pd.DataFrame, hints: SeriesHints) -> list[Setting]:
     """The time column, and the spacing of its steps if it is the same everywhere."""
     if hints.time is None:
-        return ["# time = …  # no such column was found: the order of the rows counts"]
-    lines = [f"time = {toml_value(hints.time)}"]
+        return [Setting("time", None, "no time", off=True)]
+    time = Setting("time", hints.time)
     gaps, stamped = _gaps(frame, hints)
     if (gaps == 0).any():
-        return [*lines, "# every = …  # times repeat within a series: mend that first"]
+        return [time, Setting("every", None, "repeats", off=True)]
     least = SPACINGS["ms"] if stamped else 0
     if not len(gaps) or not np.allclose(gaps, gaps[0], rtol=1e-6, atol=0) or gaps[0] <= least:
-        return [*lines, "# every = …  # the steps are not evenly spaced: only their order counts"]
-    return [*lines, f"every = {toml_value(_every(gaps[0], stamped))}  # guess: the spacing seen"]
+        return [time, Setting("every", None, "uneven", off=True)]
+    return [time, Setting("every", _every(gaps[0], stamped), "spacing")]
 
 
 def _gaps(frame: pd.DataFrame, hints: SeriesHints) -> tuple[np.ndarray, bool]:
@@ -250,16 +237,10 @@ def _gaps(frame: pd.DataFrame, hints: SeriesHints) -> tuple[np.ndarray, bool]:
     return np.diff(time[order])[np.diff(codes[order]) == 0], stamped
 
 
-def _repeated(frame: pd.DataFrame, hints: SeriesHints) -> list[str]:
-    """A warning if a series has a time twice: no file is read so."""
+def _repeated(frame: pd.DataFrame, hints: SeriesHints) -> tuple[Alert, ...]:
+    """Times that a series has twice: such a file is refused."""
     twice = 0 if hints.time is None else int((_gaps(frame, hints)[0] == 0).sum())
-    if not twice:
-        return []
-    return [
-        f"Times repeat: {twice} rows have a time ({hints.time!r}) that their series already has, "
-        "which is refused. Remove repeated rows, or name the column that tells the series apart "
-        "(--series)."
-    ]
+    return (Alert("repeats", {"time": hints.time, "rows": twice}),) if twice else ()
 
 
 def _every(gap: float, stamped: bool) -> float | str:
@@ -267,12 +248,6 @@ def _every(gap: float, stamped: bool) -> float | str:
         return float(gap)
     unit = next(u for u in reversed(SPACINGS) if gap % SPACINGS[u] == 0 or u == "ms")  # largest
     return f"{int(gap) // SPACINGS[unit]}{unit}"
-
-
-def _remark(stride: int, length: int) -> str:
-    if stride >= length:
-        return "  # guess: windows that share no step"
-    return f"  # windows overlap: a step is in many records; {length} keeps them apart"
 
 
 def _is_channel(cells: pd.Series, name: str, label: str | None, hints: SeriesHints) -> bool:
@@ -284,23 +259,23 @@ def _is_channel(cells: pd.Series, name: str, label: str | None, hints: SeriesHin
 
 
 def _no_channel(cells: pd.Series, name: str, *, labelled: bool) -> str:
-    """Why a column was not taken for a channel, and what it can be."""
+    """Why a column was not taken for a channel."""
     counts, _ = count_cells(cells)
     if not len(counts):
-        return EMPTY
-    if len(counts) == 1 and not names_someone(name):
-        return f'{CONSTANT}. kind = "ignore", or public bounds and a channel more in shape'
+        return "no values"
+    if names_someone(name):
+        return "no channel"
+    if len(counts) == 1:
+        return "constant and no channel"
     few = len(counts) <= min(MAX_LISTED, len(cells) / 2)
-    if few and not labelled and not names_someone(name):
-        return f'{CLASSES}: then draft again with {as_label(name)}. Otherwise kind = "ignore"'
-    return 'DECIDE: it is no channel. kind = "ignore", or name it as person'
+    return "perhaps the classes" if few and not labelled else "no channel"
 
 
-def _channel(cells: pd.Series) -> Entry:
+def _channel(name: str, cells: pd.Series) -> FoundColumn:
     counts, _ = count_cells(cells)
     for kind in ("integer", "numeric"):
         values = numbers(counts, kind) if len(counts) else None
         if values is not None:
-            entry, remarks = bounded(kind, values)
-            return entry, remarks[:1]
-    return {"kind": "unclassified"}, [decide("it holds no numbers")]
+            found = find_bounds(name, kind, values)
+            return replace(found, notes=found.notes[:1])
+    return FoundColumn(name, why="no numbers")

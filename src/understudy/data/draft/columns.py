@@ -1,0 +1,161 @@
+"""What a column of a table may be, by its name and its values."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+import pandas as pd
+
+from understudy.data.cells import TRUTHS, read_cells, texts
+from understudy.data.draft.found import MAX_LISTED, RARE, Found, FoundColumn, Setting
+from understudy.data.schema import MISSING_AS, Column
+from understudy.errors import DataError
+
+__all__ = [
+    "count_cells",
+    "find_bounds",
+    "find_table",
+    "names_someone",
+    "numbers",
+    "outwards",
+    "top",
+]
+
+IDENTIFIER = re.compile(
+    r"(^|[^a-z])(id|ids|uuid|guid|key|name|names|firstname|lastname|surname|forename|username|"
+    r"e?mail|phone|tel|mobile|fax|ssn|nhs|mrn|iban|passport|licen[cs]e|address|street|zip|"
+    r"zipcode|postcode|ip|url|dob|birth|birthday|birthdate|patient|person|user|customer|ticket)"
+    r"($|[^a-z])"
+)
+MANY = 20
+"""With fewer distinct values a column is no identifier by its values."""
+FAR = 10**12
+
+
+def find_table(frame: pd.DataFrame, label: str | None, extra: tuple[Setting, ...] = ()) -> Found:
+    """A plain table: a row is a record."""
+    names = [str(column).strip() for column in frame.columns]
+    _check_header(names, len(frame), label)
+    columns = tuple(_find(c, frame.iloc[:, i], c == label) for i, c in enumerate(names))
+    labels = () if label is None else (Setting("label", label),)
+    return Found((*top("table", len(frame)), *labels, *extra), columns)
+
+
+def top(kind: str, rows: int, source: str = "") -> tuple[Setting, ...]:
+    """The first settings of a draft."""
+    scale = 10 ** max(0, len(str(max(rows, 1))) - 2)
+    records = max(1, -(-rows // scale) * scale)
+    return Setting("kind", kind, source), Setting("records", records, "rows")
+
+
+def _check_header(names: list[str], rows: int, label: str | None) -> None:
+    if not names or not rows:
+        raise DataError("rows to draft from", "none", "use a site's file that has rows")
+    if any(re.fullmatch(r"[-+.\d][-+.\deE]*", name) or not name for name in names):
+        raise DataError("a header line with column names", "values", "add the header line")
+    if label is not None and label not in names:
+        raise DataError("the label among the columns", repr(label), "check its name")
+
+
+def _find(name: str, cells: pd.Series, is_label: bool) -> FoundColumn:
+    counts, missing = count_cells(cells)
+    if not is_label and (why := _identifies(name, counts)):
+        return FoundColumn(name, why=why)
+    found = _by_values(name, counts, is_label)
+    if not missing or is_label or found.why:
+        return found
+    settings = {**found.settings, "missing": True}
+    return FoundColumn(name, found.kind, settings, (*found.notes, "missing"))
+
+
+def _by_values(name: str, counts: pd.Series, is_label: bool) -> FoundColumn:
+    if not len(counts):
+        return FoundColumn(name, why="no values")
+    if not is_label and {text.lower() for text in counts.index} <= set(TRUTHS):
+        return FoundColumn(name, "boolean", notes=("yes or no",))
+    for kind in () if is_label else ("integer", "numeric", "date"):
+        values = numbers(counts, kind)
+        if values is not None:
+            return find_bounds(name, kind, values, "constant column")
+    if len(counts) > MAX_LISTED:
+        return FoundColumn(name, why="too many texts")
+    rare = ("rare",) if (counts < RARE).any() else ()
+    categories = {"categories": sorted(counts.index)}
+    return FoundColumn(name, "categorical", categories, ("categories", *rare))
+
+
+def find_bounds(
+    name: str, kind: str, values: np.ndarray, why: str = "constant channel"
+) -> FoundColumn:
+    """A column with bounds. One without variety is left to a human.
+
+    Bounds around a single value would reveal it.
+    """
+    if (values == values[0]).all():
+        return FoundColumn(name, why=why)
+    low, high = outwards(float(values.min()), float(values.max()))
+    if kind == "date":
+        first, last = (np.datetime64(int(v), "D").astype(object) for v in (low, high))
+        return FoundColumn(name, kind, {"low": first, "high": last}, ("bounds",))
+    if kind == "integer":
+        few = ("few values",) if len(np.unique(values)) <= RARE else ()
+        return FoundColumn(name, kind, {"low": int(low), "high": int(high)}, ("bounds", *few))
+    places = next((d for d in range(9) if np.allclose(values, values.round(d), 0, 1e-12)), None)
+    decimals = {} if places is None else {"decimals": places}
+    return FoundColumn(name, kind, {"low": low, "high": high, **decimals}, ("bounds",))
+
+
+def outwards(low: float, high: float) -> tuple[float, float]:
+    """Round bounds outwards to one digit of their span, never on the extremes (but for zero)."""
+    span = max(high - low, 1e-6 * abs(low), 1e-6 * abs(high), 1e-9)
+    power = math.floor(math.log10(span))
+    step = 10.0**power
+    down = 0.0 if low == 0 else (math.ceil(low / step) - 1) * step
+    up = 0.0 if high == 0 else (math.floor(high / step) + 1) * step
+    down, up = (0.0 if low >= 0 > down else down), (0.0 if high <= 0 < up else up)
+    if down == up:
+        up = down + step
+    down, up = round(down, -power), round(up, -power)
+    if 0 != low <= down:  # the division above rounded past the value
+        down = round(down - step, -power)
+    if 0 != high >= up:
+        up = round(up + step, -power)
+    return down, up
+
+
+def count_cells(cells: pd.Series) -> tuple[pd.Series, int]:
+    """How often each text occurs, and how many cells are missing."""
+    text = texts(cells)
+    missing = cells.isna() | text.isin(MISSING_AS)
+    return text[~missing].astype(object).value_counts(), int(missing.sum())
+
+
+def numbers(counts: pd.Series, kind: str) -> np.ndarray | None:
+    """The different values if all can be read as this kind, and are finite."""
+    low, high = ("1900-01-01", "2100-01-01") if kind == "date" else (-1, 1)
+    column = Column("draft", kind, low, high)  # type: ignore[arg-type]
+    cells = read_cells(column, pd.Series(counts.index), ())
+    fits = not cells.wrong.any() and np.isfinite(cells.values).all()
+    return cells.values if fits and np.abs(cells.values).max(initial=0) < FAR else None
+
+
+def names_someone(name: str) -> bool:
+    """Whether a column is called like an identifier or personal data."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower()
+    return IDENTIFIER.search(words) is not None
+
+
+def _identifies(name: str, counts: pd.Series) -> str:
+    """Why a column looks as if it could name a person, if it does."""
+    if names_someone(name):
+        return "named like an identifier"
+    rows, distinct = int(counts.sum()), len(counts)
+    if rows < MANY or distinct <= rows / 2 or numbers(counts, "date") is not None:
+        return ""
+    if numbers(counts, "numeric") is None:
+        return "free text"
+    if distinct == rows and numbers(counts, "integer") is not None:
+        return "a different value in every row"
+    return ""

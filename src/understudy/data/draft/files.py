@@ -1,0 +1,90 @@
+"""What an npz file or a folder of images holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from understudy.data.celeba import ATTRIBUTES, IMAGES
+from understudy.data.draft.columns import find_bounds, find_table, top
+from understudy.data.draft.found import Alert, Found, Setting
+from understudy.data.images import IMAGE_FILES, image_shape
+from understudy.errors import DataError
+
+__all__ = ["find_arrays", "find_images"]
+
+CELEBA = (
+    Setting("classes", ["no", "yes"], "celeba list"),
+    Setting("person", "identity"),
+    Setting("rows_per_person", 35, "published"),
+)
+
+
+def find_arrays(arrays: dict[str, np.ndarray]) -> Found:
+    """Images (bytes), series [n, L, ch] or a table [n, F] in an npz file."""
+    held = next((arrays[k] for k in ("X", "images", "series") if k in arrays), None)
+    if held is None or held.ndim < 2 or not len(held):
+        raise DataError("an npz file with X, images or series", "none", "name the array X")
+    if held.ndim > 2:
+        return _find_records(arrays, held)
+    frame = pd.DataFrame(held, columns=[f"x{i + 1}" for i in range(held.shape[1])])
+    if "y" in arrays:
+        frame["y"] = arrays["y"]
+    return find_table(frame, "y" if "y" in arrays else None, _others(arrays))
+
+
+def _find_records(arrays: dict[str, np.ndarray], held: np.ndarray) -> Found:
+    """Images or series: as the array is called, or by its type."""
+    image = "images" in arrays or ("series" not in arrays and held.dtype == np.uint8)
+    alerts = () if image or "series" in arrays else (_taken_for_series(held),)
+    settings = [*top("image" if image else "series", len(held), "uint8" if alerts else "")]
+    settings.append(Setting("shape", held.shape[1:]))
+    if "y" in arrays:
+        seen = [str(c) for c in sorted(np.unique(arrays["y"]).tolist())]
+        settings.append(Setting("classes", seen, "seen"))
+    channels = () if image else np.moveaxis(held, 2, 0).astype(np.float64)
+    columns = tuple(
+        find_bounds(f"channel{i + 1}", "numeric", values.ravel())
+        for i, values in enumerate(channels)
+    )
+    return Found((*settings, *_others(arrays)), columns, alerts)
+
+
+def _taken_for_series(held: np.ndarray) -> Alert:
+    """An array whose name leaves open whether it holds series or images."""
+    if held.ndim > 3:
+        raise DataError(
+            "series [rows, length, channels], or images",
+            f"{held.dtype} of {held.ndim} axes",
+            "save images as whole numbers 0–255 (uint8)",
+        )
+    length, channels = held.shape[1:3]
+    return Alert("array", {"dtype": held.dtype, "length": length, "channels": channels})
+
+
+def _others(arrays: dict[str, np.ndarray]) -> tuple[Setting, ...]:
+    """Arrays that are neither records nor labels are ignored, until a human says otherwise."""
+    extra = sorted(set(arrays) - {"X", "images", "series", "y"})
+    return (Setting("ignore", extra, "perhaps the person"),) if extra else ()
+
+
+def find_images(path: Path, label: str | None) -> Found:
+    """Images in one sub-folder per class, or CelebA."""
+    celeba = (path / ATTRIBUTES).exists()
+    inside = path / IMAGES if celeba else path
+    files = sorted(p for p in inside.rglob("*") if p.suffix.lower() in IMAGE_FILES)
+    if not files:
+        raise DataError("a folder of PNG or JPEG images", "none", "check the path")
+    shape = Setting("shape", image_shape(files[0]), "first image")
+    found = Found((*top("image", len(files)), shape, Setting("resize", True, "resize", off=True)))
+    labels = (Setting("label", label or "Male", "attributes"), *CELEBA)
+    more = labels if celeba else _classes(path)
+    return replace(found, settings=(*found.settings, *more))
+
+
+def _classes(path: Path) -> tuple[Setting, ...]:
+    names = sorted(p.name for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
+    return (Setting("classes", names, "folders"),) if names else ()
