@@ -41,7 +41,7 @@ from understudy.nets.fixed import Cosines
 from understudy.nets.layers import Params
 from understudy.privacy.gaussian import add_noise
 from understudy.rng import NoiseSource
-from understudy.training.dpsgd import ROUNDING, Records, clipped_gradients, pieces
+from understudy.training.dpsgd import ROUNDING, RecordBatch, clipped_gradients, pieces
 
 SPECS = {
     "conv": Autoencoder(784, latent=8, labels=10, net="conv", shape=(28, 28)),
@@ -127,15 +127,14 @@ class Work:
 def _ours(work: Work) -> Tensor:
     """One step; what comes back is the clipped sum, for the comparison."""
 
-    def loss(params: Mapping[str, Tensor], batch: Records) -> Tensor:
+    def loss(params: Mapping[str, Tensor], batch: RecordBatch) -> Tensor:
         return autoencoder.record_losses(work.spec, params, batch.x, batch.y, batch.noise)
 
     clients = len(next(iter(work.params.values())))
-    parts = pieces(work.x, work.y, work.members, clients, lambda row: work.noise[row])
+    parts = pieces(work.x, work.y, work.members, clients, work.noise)
     bounded = clipped_gradients(loss, work.params, parts, BOUND)
-    noised, _ = add_noise(
-        bounded, NOISE, part="bench", slot="step", round=0, source=NoiseSource.system()
-    )
+    source = NoiseSource.system().sites(0, range(clients))
+    noised, _ = add_noise(bounded, NOISE, part="bench", slot="step", round=0, source=source)
     sizes = [p[0].numel() for p in work.params.values()]
     for value, move in zip(work.params.values(), noised.split(sizes, dim=1), strict=True):
         value.sub_(RATE * move.reshape(value.shape))

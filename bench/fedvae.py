@@ -31,9 +31,9 @@ from sklearn.metrics import f1_score
 from understudy import Records, Schema, Study, run
 from understudy.data.schema import Column
 from understudy.data.table import write
-from understudy.nets.classifier import (
+from understudy.nets.student import (
     Student,
-    Training,
+    StudentTraining,
     conv_student,
     epilepsy_student,
     fit,
@@ -149,7 +149,9 @@ def one(task: Task, split: str, z: float, seed: int, rounds: int, rows: int) -> 
     rng = Streams.from_seed(seed).child("student")
     labels = rng.numpy("labels").choice(len(task.balance), rows, p=task.balance)
     x = release.generator.sample(labels, rng=rng)
-    params = fit(task.student, x, torch.from_numpy(labels), rng=rng, training=Training(steps=2000))
+    params = fit(
+        task.student, x, torch.from_numpy(labels), rng=rng, training=StudentTraining(steps=2000)
+    )
     found = predict(task.student, params, torch.from_numpy(task.test_x)).argmax(1).numpy()
     if task.score == "F1":
         return float(f1_score(task.test_y, found)), minutes
@@ -163,7 +165,7 @@ def epsilon(z: float, rounds: int) -> float | None:
 
 def cell(name: str, task: Task, split: str, z: float, args: argparse.Namespace) -> dict[str, Any]:
     """All seeds of one cell, beside the thesis."""
-    rounds = 20 if args.quick else task.rounds
+    rounds = 5 if args.quick else task.rounds
     rows = 2000 if args.quick else 20_000
     results = [one(task, split, z, seed, rounds, rows) for seed in args.seeds]
     scores = [score for score, _ in results]
@@ -195,10 +197,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--full", action="store_true", help="every split and noise level")
     parser.add_argument("--splits", nargs="+", default=["uniform", "kmeans", "geometric"])
-    parser.add_argument("--quick", action="store_true", help="20 rounds: does it run at all")
+    parser.add_argument("--quick", action="store_true", help="one short run: does it work")
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
+    args.seeds = args.seeds[:1] if args.quick else args.seeds
     torch.set_num_threads(args.threads)
     report = {
         "command": "python bench/fedvae.py " + " ".join(sys.argv[1:]),
@@ -216,6 +219,7 @@ def main() -> None:
         report["tasks"] = {**report.get("tasks", {}), name: _settings(task)}  # type: ignore[dict-item]
         grid = list(PAPER[name]) if args.full else CORE[name]
         wanted = [key for key in grid if key[0] in args.splits]
+        wanted = [key for key in wanted if key[1]][:1] if args.quick else wanted
         report["not_run"] += [[name, *key] for key in PAPER[name] if key not in wanted]  # type: ignore[operator]
         for split, z in wanted:
             found = cell(name, task, split, z, args)

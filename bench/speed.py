@@ -28,10 +28,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from understudy.federation.aggregate import aggregate
 
 from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
-from understudy.federation.aggregate import aggregate
 from understudy.federation.memory import SiteMemory
 from understudy.federation.site import Sites
 from understudy.nets import autoencoder, layers
@@ -41,7 +41,7 @@ from understudy.rng import NoiseSource, Streams
 from understudy.runtime.memory import InProcess
 from understudy.study import Study
 from understudy.training import batches, loop
-from understudy.training.batches import Batches, Rows
+from understudy.training.batches import Batches, Holdings
 from understudy.training.optim import Adam, Sgd
 
 WAE = Autoencoder(features=124, latent=16, widths=(64,), variational=False)
@@ -110,8 +110,8 @@ def _wae_work(cohort: int) -> tuple[layers.Params, Tensor, Batches, Tensor]:
     rng = Streams.from_seed(0)
     start = autoencoder.init(WAE, rng=rng.torch("weights"))
     data = (torch.rand(2 * cohort, 124, generator=rng.torch("rows")) < 0.2).float()
-    rows = Rows(None, np.arange(0, 2 * cohort, 2), np.full(cohort, 2))
-    plan = batches.epochs(rows, 10, 2, rng=rng.numpy("batches"))
+    rows = Holdings(None, np.arange(0, 2 * cohort, 2), np.full(cohort, 2))
+    plan = batches.epochs(rows, 10, 2, rng=rng.sites("batches", 0, range(cohort)))
     return start, data, plan, torch.randn(10, cohort, 2, 16, generator=rng.torch("prior"))
 
 
@@ -123,8 +123,9 @@ def _stacked(start: layers.Params, data: Tensor, plan: Batches, prior: Tensor) -
         return fit + autoencoder.mmd(z, prior[batch.step, batch.members])
 
     labels = torch.zeros(len(data), dtype=torch.long)
+    own = Streams.from_seed(0).sites("losses", 0, range(plan.index.shape[1]))
     params = layers.stack(start, plan.index.shape[1])
-    done, _ = loop.train(params, loss, data, labels, plan, Adam(1e-3), rng=Streams.from_seed(0))
+    done, _ = loop.train(params, loss, data, labels, plan, Adam(1e-3), rng=own)
     return torch.cat([p.flatten(1) for p in done.values()], dim=1)
 
 
@@ -196,8 +197,8 @@ def _conv(quick: bool) -> dict[str, float]:
     start = autoencoder.init(CONV, rng=rng.torch("weights"))
     x = torch.rand(clients * each, 784, generator=rng.torch("rows"))
     y = torch.arange(clients * each) % 10
-    rows = Rows(None, np.arange(0, clients * each, each), np.full(clients, each))
-    plan = batches.epochs(rows, 1, 32, rng=rng.numpy("batches"))
+    rows = Holdings(None, np.arange(0, clients * each, each), np.full(clients, each))
+    plan = batches.epochs(rows, 1, 32, rng=rng.sites("batches", 0, range(clients)))
     noise = torch.randn(len(plan.index), clients, 32, 8, generator=rng.torch("noise"))
     ours = _timed(lambda: _conv_stacked(start, x, y, plan, noise), clients)
     theirs = _timed(lambda: _conv_one_by_one(start, x, y, plan, noise, clients), clients)
@@ -220,8 +221,9 @@ def _conv_stacked(
         draw = noise[batch.step, batch.members]
         return _conv_loss(params, batch.x, batch.y, batch.weight, draw)
 
+    own = Streams.from_seed(0).sites("losses", 0, range(plan.index.shape[1]))
     params = layers.stack(start, plan.index.shape[1])
-    done, _ = loop.train(params, loss, x, y, plan, Sgd(1e-3), rng=Streams.from_seed(0))
+    done, _ = loop.train(params, loss, x, y, plan, Sgd(1e-3), rng=own)
     return layers.flatten(CONV.decoder, done, DECODER)
 
 
@@ -335,7 +337,7 @@ def _peak_memory(sites: int) -> float:
     source = NoiseSource.seeded(rng)
     with tempfile.TemporaryDirectory() as folder:
         memory = SiteMemory(recipe.memory(), sites, Path(folder))
-        allowance = np.full(sites, 1, np.int64)
+        allowance = np.full((1, sites), 1, np.int64)
         runtime = InProcess(Sites(recipe, data, memory, rng, source, allowance), "bench")
         state = recipe.init(rng=rng)
         replies = runtime.exchange(recipe.task(state, 0), 0, np.arange(sites))

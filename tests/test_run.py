@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +28,7 @@ from understudy.errors import (
 )
 from understudy.privacy.account import cost
 from understudy.privacy.ledger import Ledger, read_entries, receipts_in
-from understudy.release import bundle
+from understudy.release import archive
 from understudy.release.verify import verify
 from understudy.run import run
 from understudy.study import Study
@@ -263,17 +265,17 @@ def test_a_plan_that_changed_under_an_interrupted_run_stops_it(
 def test_a_resumed_seeded_run_draws_other_noise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from understudy.rng import NoiseSource
+    from understudy.rng import Draws
 
     draws: list[bytes] = []
-    normal = NoiseSource.normal
+    normal = Draws.normal
 
-    def note(self: NoiseSource, shape: tuple[int, ...]) -> np.ndarray:
+    def note(self: Draws, shape: tuple[int, ...]) -> np.ndarray:
         drawn = normal(self, shape)
         draws.append(drawn.tobytes())
         return drawn
 
-    monkeypatch.setattr(NoiseSource, "normal", note)
+    monkeypatch.setattr(Draws, "normal", note)
     for attempt in range(3):
         try:
             run(
@@ -327,7 +329,7 @@ def test_a_full_disk_at_the_end_costs_nothing_more(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     out = tmp_path / "out"
-    monkeypatch.setattr(bundle, "_save_folder", full)
+    monkeypatch.setattr(archive, "_save_folder", full)
     with pytest.raises(OutputError, match="No space"):
         run(toy(), rows(4), out=out)
     monkeypatch.undo()
@@ -416,7 +418,7 @@ def test_a_sites_own_ledger_is_charged_with_the_promise(tmp_path: Path) -> None:
     assert spent(tmp_path, "a") == spent(tmp_path, "b")
     for name in "ab":
         text = (tmp_path / f"{name}.ledger").read_text()
-        assert text.count("\n") == 1 and '"counts"' not in text
+        assert text.count("\n") == 2 and text.count('"reserve"') == 1 and '"counts"' not in text
 
 
 def test_a_cap_below_the_study_joins_fewer_rounds_or_adds_noise(tmp_path: Path) -> None:
@@ -515,3 +517,154 @@ def test_bad_rows_are_laid_at_their_sites_door_without_quoting_them(tmp_path: Pa
         run(asked, out=tmp_path / "out")
     assert "secret-value" not in str(refusal.value)
     assert not (tmp_path / "out.partial").exists() and not (tmp_path / "a.ledger").exists()
+
+
+# What the sites' ledgers and the run's own remember of each other.
+
+
+def cut(tmp_path: Path, at: int, **terms) -> Path:
+    """A run of the two hospitals that was interrupted; its private folder."""
+    with pytest.raises(KeyboardInterrupt):
+        run(hospital(tmp_path, **terms), out=tmp_path / "out", progress=press(at))
+    return tmp_path / "out.partial"
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_an_old_note_of_a_run_alone_gives_no_second_release(tmp_path: Path, at: int) -> None:
+    note = (cut(tmp_path, at) / "run.json").read_bytes()
+    run(hospital(tmp_path), out=tmp_path / "out", resume=True)
+    before = (tmp_path / "a.ledger").read_bytes()
+    (tmp_path / "again.partial").mkdir()
+    (tmp_path / "again.partial" / "run.json").write_bytes(note)
+    for _ in range(2):  # the refusal must not leave what would let the next attempt pass
+        with pytest.raises(ReleaseError, match="ledger"):
+            run(hospital(tmp_path), out=tmp_path / "again", resume=True)
+    assert (tmp_path / "a.ledger").read_bytes() == before and not (tmp_path / "again").exists()
+
+
+def test_a_lost_run_ledger_is_refused_where_a_site_has_paid_for_the_run(tmp_path: Path) -> None:
+    folder = cut(tmp_path, 1)
+    for name in ("ledger.jsonl", "reserved", "cohort.json"):
+        (folder / name).unlink()
+    kept = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**kept, "heads": {}}))
+    with pytest.raises(ReleaseError, match="paid for, says the ledger of site a"):
+        run(hospital(tmp_path), out=tmp_path / "out", resume=True)
+
+
+def test_a_release_is_written_into_each_sites_ledger(tmp_path: Path) -> None:
+    release = run(hospital(tmp_path), out=tmp_path / "out")
+    head = list(read_entries(release.ledger))[-1]["hash"]
+    for name in "ab":
+        with Ledger(tmp_path / f"{name}.ledger") as ledger:
+            reserved, released = ledger.entries
+        assert (reserved["kind"], released["kind"]) == ("reserve", "release")
+        assert released["body"] == {"run": reserved["body"]["run"], "head": head}
+
+
+@pytest.mark.parametrize("kept", ["early", "opened"])
+def test_a_run_that_was_released_is_not_run_again_from_a_backup(tmp_path: Path, kept: str) -> None:
+    folder = cut(tmp_path, 1)
+    shutil.copytree(folder, tmp_path / "again.partial")
+    if kept == "opened":  # with the first line of the public ledger, and nothing trained
+        lines = (folder / "ledger.jsonl").read_text().splitlines(keepends=True)
+        (tmp_path / "again.partial" / "ledger.jsonl").write_text(lines[0])
+        (tmp_path / "again.partial" / "checkpoint").unlink()
+    run(hospital(tmp_path), out=tmp_path / "out", resume=True)
+    with pytest.raises(ReleaseError, match="released already"):
+        run(hospital(tmp_path), out=tmp_path / "again", resume=True)
+
+
+def test_a_full_disk_after_the_release_was_noted_can_still_be_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(files: dict, path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(archive, "_save_folder", full)
+        with pytest.raises(OutputError, match="No space"):
+            run(hospital(tmp_path), out=tmp_path / "out")
+    noted = (tmp_path / "a.ledger").read_bytes()
+    run(hospital(tmp_path), out=tmp_path / "out", resume=True)
+    assert (tmp_path / "a.ledger").read_bytes() == noted, "one release was noted twice"
+    verify(tmp_path / "out")
+
+
+@pytest.mark.parametrize("lines", [0, 1, 2])
+def test_a_sites_ledger_rolled_back_under_a_run_is_refused(tmp_path: Path, lines: int) -> None:
+    run(hospital(tmp_path))  # two entries of an earlier run
+    cut(tmp_path, 1)
+    path = tmp_path / "a.ledger"
+    whole = path.read_text()
+    path.write_text("".join(whole.splitlines(keepends=True)[:lines]))
+    with pytest.raises(ReleaseError, match="site a"):
+        run(hospital(tmp_path), out=tmp_path / "out", resume=True)
+    path.write_text(whole)
+    run(hospital(tmp_path), out=tmp_path / "out", resume=True)
+
+
+def test_a_sites_ledger_that_went_on_in_between_is_fine(tmp_path: Path) -> None:
+    cut(tmp_path, 1)
+    run(hospital(tmp_path), out=tmp_path / "other")
+    run(hospital(tmp_path), out=tmp_path / "out", resume=True)
+
+
+def test_a_run_ledger_shorter_than_when_it_was_last_resumed_is_refused(tmp_path: Path) -> None:
+    folder = cut(tmp_path, 2)
+    with pytest.raises(KeyboardInterrupt):
+        run(hospital(tmp_path), out=tmp_path / "out", resume=True, progress=press(2))
+    lines = (folder / "ledger.jsonl").read_text().splitlines(keepends=True)
+    (folder / "ledger.jsonl").write_text("".join(lines[:-1]))
+    for name in ("checkpoint", "checkpoint.previous"):  # else it would show that a round is missing
+        (folder / name).unlink(missing_ok=True)
+    with pytest.raises(ReleaseError, match="the run's ledger"):
+        run(hospital(tmp_path), out=tmp_path / "out", resume=True)
+
+
+# A run that is still going on.
+
+LIVE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from contracts.toys import TOYS, rows, study
+from understudy.recipes import RECIPES
+from understudy.run import run
+RECIPES.update(TOYS)
+def wait(done, total):
+    if done == 1:
+        print("running", flush=True)
+        sys.stdin.readline()
+run(study("toy-mean", 4, privacy={"noise": 4.0}), rows(4), out=sys.argv[2], progress=wait)
+"""
+
+
+def test_a_live_run_is_recognised_and_left_alone(tmp_path: Path) -> None:
+    out, tests = tmp_path / "out", Path(__file__).parent
+    command = [sys.executable, "-c", LIVE, str(tests), str(out)]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdin is not None and child.stdout is not None
+    try:
+        assert child.stdout.readline() == "running\n"
+        there = {p: p.read_bytes() for p in (tmp_path / "out.partial").iterdir()}
+        for resume in (False, True):
+            with pytest.raises(OutputError, match="another process is running there") as refusal:
+                run(toy(), rows(4), out=out, resume=resume)
+            assert "remove" not in str(refusal.value)
+        assert {p: p.read_bytes() for p in (tmp_path / "out.partial").iterdir()} == there
+        child.communicate("go\n", timeout=60)
+    finally:
+        child.kill()
+        child.wait()
+    assert child.returncode == 0
+    verify(out)
+
+
+def test_a_private_folder_removed_under_a_run_is_an_error_with_advice(tmp_path: Path) -> None:
+    def remove(done: int, total: int) -> None:
+        if done == 1:
+            shutil.rmtree(tmp_path / "out.partial")
+
+    with pytest.raises(OutputError):
+        run(toy(), rows(4), out=tmp_path / "out", progress=remove)
+    assert not list(tmp_path.iterdir())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -229,6 +229,11 @@ class Study:
         return 1 if self.simulation.only else self.simulation.sites or 1
 
     @property
+    def site_names(self) -> Sequence[str]:
+        """The names of the sites; simulated ones are numbered."""
+        return [site.name for site in self.sites] or Numbered(self.n_sites)
+
+    @property
     def hash(self) -> str:
         """Names the agreement: both ends compare it. Local paths and limits are not part of it."""
         return _digest(self.agreement())
@@ -259,6 +264,21 @@ class Study:
             return False
         found = follows(self.schema, self.simulation.split, self.simulation.options)
         return found != "row" and (found, unit) != ("person", "person")
+
+
+@dataclass(frozen=True)
+class Numbered(Sequence[str]):
+    """Names of simulated sites, made on demand: there may be millions."""
+
+    many: int
+
+    def __len__(self) -> int:
+        return self.many
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(self.many)[index]]
+        return f"site-{range(self.many)[index] + 1}"
 
 
 TABLES: dict[str, type] = {"privacy": Privacy, "cohort": Cohort, "training": Training}

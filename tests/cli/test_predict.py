@@ -88,7 +88,7 @@ def test_a_table_with_labels_is_predicted_and_measured(
     assert f"accuracy {right:.3f}" in text
     often = truth.value_counts(normalize=True).max()
     assert f"always predicting the commonest class: {often:.3f}" in text
-    assert "on these 569 rows" in text and "no part of the release" in " ".join(text.split())
+    assert "on these 569 rows" in text and "not part of the release" in " ".join(text.split())
     assert [p.name for p in tmp_path.iterdir()] == [name], "something else was left"
 
 

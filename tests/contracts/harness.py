@@ -21,23 +21,27 @@ import torch
 from contracts.toys import MAKERS, TOYS, engine, rows, study
 from understudy.data.encode import encode
 from understudy.data.shards import Shards
-from understudy.federation import aggregate, slots
-from understudy.federation.site import Sites
-from understudy.federation.slots import Private, seal
+from understudy.federation.gather import PlainSum
+from understudy.federation.recipe import State, Task
+from understudy.federation.site import Site, seal
+from understudy.federation.sites import Sites
 from understudy.privacy.clip import Bounded, Receipt, Sealed
+from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.ledger import receipts_in
-from understudy.privacy.plan import Part, PrivacyPlan, Rule
+from understudy.privacy.mechanism import Use
+from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection
 from understudy.recipes import RECIPES
-from understudy.recipes.selection import SelectionOptions
+from understudy.recipes.options import SelectionOptions
 from understudy.release.verify import verify
-from understudy.rng import NoiseSource, Streams
-from understudy.run import run
+from understudy.rng import Draws, NoiseSource, Streams
+from understudy.run import run_apart
 from understudy.study import Study
 
 EVERY = {**RECIPES, **TOYS}
 SITES, EACH = 3, 4
+Choice = Selection | Response
 
 # Smaller nets for speed; a recipe that is not named here runs with its own defaults.
 _NETS = {"widths": [4], "decoder_widths": [4], "latent": 2}
@@ -49,6 +53,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "fedstdg": {
         "hidden": 3,
         "latent": 2,
+        "adaptive": "pooled",
         "patience": 1,
         "subset": 0.5,
         "top": 0.2,
@@ -94,13 +99,9 @@ def small_recipe(name: str, unit: str, trust: str, **tables: Any) -> Any:
 
 
 LOOKS = {
-    "waves": {"model": "logistic", "view": "waves"},
-    "waves before a hidden layer": {"model": "nn", "hidden": 4, "view": "waves"},
     "strokes": {"model": "logistic"},
     "strokes before a hidden layer": {"model": "nn", "hidden": 4},
-    "strokes in directions": {"model": "nn", "hidden": 4, "directions": 0.4},
-    "contrast before convolutions": {"model": "lenet", "directions": 0.0},
-    "found kernels in directions": {"model": "lenet", "directions": 0.4},
+    "standardised before convolutions": {"model": "lenet"},
 }
 
 
@@ -187,7 +188,7 @@ class Trace:
     """All that a run handed to its mechanisms, and all that came out at the end."""
 
     queries: list[tuple[tuple, torch.Tensor, float]] = field(default_factory=list)
-    choices: list[tuple[tuple, torch.Tensor, Rule]] = field(default_factory=list)
+    choices: list[tuple[tuple, torch.Tensor, Choice]] = field(default_factory=list)
     receipts: list[Receipt] = field(default_factory=list)
     sealed: list[tuple] = field(default_factory=list)
     tasks: list[bytes] = field(default_factory=list)
@@ -195,18 +196,22 @@ class Trace:
     state: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
+def _key(use: Use, value: torch.Tensor) -> tuple:
+    return (use.part.name, use.part.where, use.round, tuple(value.shape), use.unit)
+
+
 def _frozen(trace: Trace, original: Callable) -> Callable:
     """A mechanism that notes its input and returns the same output whatever the input."""
 
-    def add_noise(bounded: Bounded, noise: Any, *, part: str, slot: str, round: int, **rest: Any):
-        _, receipt = original(bounded, noise, part=part, slot=slot, round=round, **rest)
-        key = (part, slot, round, tuple(bounded.value.shape), bounded.unit)
+    def add_noise(self: Gaussian, bounded: Bounded, use: Use):
+        _, receipts = original(self, bounded, use)
+        key = _key(use, bounded.value)
         place = sum(k == key for k, _, _ in trace.queries)
         trace.queries.append((key, bounded.value.double().clone(), bounded.sensitivity))
-        trace.receipts.append(receipt)
+        trace.receipts += receipts
         seed = zlib.crc32(repr((key, place)).encode())
         drawn = torch.randn(bounded.value.shape, generator=torch.Generator().manual_seed(seed))
-        return 0.1 * bounded.sensitivity * drawn.double(), receipt
+        return 0.1 * bounded.sensitivity * drawn.double(), receipts
 
     return add_noise
 
@@ -214,75 +219,61 @@ def _frozen(trace: Trace, original: Callable) -> Callable:
 def _frozen_choice(trace: Trace, original: Callable) -> Callable:
     """The same for a mechanism of pure ε: what it says comes from another update."""
 
-    def choose(value: torch.Tensor, rule: Rule, *, part: str, round: int, **rest: Any):
-        key = (part, "client", round, tuple(value.shape))
+    def chosen(self: Choice, value: torch.Tensor, use: Use):
+        key = _key(use, value)
         place = sum(k == key for k, _, _ in trace.choices)
-        trace.choices.append((key, value.clone(), rule))
+        trace.choices.append((key, value.clone(), self))
         seed = Streams.from_seed(zlib.crc32(repr((key, place)).encode()))
-        rest["source"] = NoiseSource.seeded(seed)
-        message, receipt = original(torch.zeros_like(value), rule, part=part, round=round, **rest)
-        trace.receipts.append(receipt)
-        return message, receipt
+        draws = seed.sites("frozen", use.round, range(len(value)))
+        message, receipts = original(self, torch.zeros_like(value), replace(use, draws=draws))
+        trace.receipts += receipts
+        return message, receipts
 
-    return choose
-
-
-def _steady_coins() -> Callable[[int, float], np.ndarray]:
-    """Coins of which a record's own do not depend on how many records there are."""
-    calls = iter(range(10**6))
-
-    def coins(n: int, rate: float) -> np.ndarray:
-        return np.random.default_rng(next(calls)).random(n) < rate
-
-    return coins
+    return chosen
 
 
-def _steady_normals() -> Callable[..., torch.Tensor]:
-    """The same for what losses draw."""
-    calls = iter(range(10**6))
-
-    def normals(self: Private, shape: tuple[int, ...]) -> torch.Tensor:
-        return torch.from_numpy(np.random.default_rng(next(calls)).standard_normal(shape)).float()
-
-    return normals
-
-
-def traced(recipe: Any, folder: Path, data: Shards, silent: tuple[int, ...] = ()) -> Trace:
-    """A whole run of the real engine, one site at a time, with frozen mechanisms."""
+def traced(
+    recipe: Any,
+    folder: Path,
+    data: Shards,
+    silent: tuple[int, ...] = (),
+    chunk: int | None = 1,
+) -> Trace:
+    """A whole run of the real engine, ``chunk`` sites at a time, with frozen mechanisms."""
     trace = Trace()
     folder.mkdir()
-    made, ledger = engine(recipe, folder, data=data, seed=7, chunk=1)
+    made, ledger = engine(recipe, folder, data=data, seed=7, chunk=chunk)
     made.runtime.sites.allowance[:, list(silent)] = 0
     answer = made.runtime.sites.answer
 
-    def watched(task: Any, round: int, clients: np.ndarray) -> Sealed:
-        sealed = answer(task, round, clients)
+    def watched(task: Task, round: int, clients: np.ndarray) -> tuple[Sealed, State]:
+        sealed, kept = answer(task, round, clients)
         trace.sealed.append((sealed.kind, sealed.round, sealed.receipts, sorted(sealed.parts)))
         if sealed.kind == "entrusted" and recipe.plan.unit == "site":
             for part in recipe.plan.at(round).parts:
-                norm = float(sealed.parts[part.name].double().norm())
-                assert norm <= part.bound, f"{part.name} left its site with norm {norm:g}"
+                norm = float(sealed.parts[part.name].double().flatten(1).norm(dim=1).max())
+                limit = part.mechanism.bound
+                assert norm <= limit, f"{part.name} left its site with norm {norm:g}"
         blob = [(k, v.numpy().tobytes()) for k, v in sorted(task.arrays.items())]
         trace.tasks.append(repr((blob, sorted(task.values.items()))).encode())
-        return sealed
+        return sealed, kept
 
     with ledger, pytest.MonkeyPatch.context() as patch:
         patch.setattr(made.runtime.sites, "answer", watched)
-        patch.setattr(made.source, "coins", _steady_coins())
-        patch.setattr(slots.Private, "normals", _steady_normals())
-        for module in (slots, aggregate):
-            patch.setattr(module, "add_noise", _frozen(trace, module.add_noise))
-        for name in ("choose", "respond"):
-            patch.setattr(slots, name, _frozen_choice(trace, getattr(slots, name)))
+        patch.setattr(Gaussian, "add_noise", _frozen(trace, Gaussian.add_noise))
+        for kind in (Selection, Response):
+            patch.setattr(kind, "seal", _frozen_choice(trace, kind.seal))
         trace.state = made.train()
     trace.ledger = (folder / "ledger.jsonl").read_text()
     return trace
 
 
-def check_replay(recipe: Any, folder: Path, base: Neighbour, neighbour: Neighbour) -> float:
+def check_replay(
+    recipe: Any, folder: Path, base: Neighbour, neighbour: Neighbour, chunk: int | None = 1
+) -> float:
     """Fail if the two runs differ in more than they may; the largest share of it that they use."""
-    one = traced(recipe, folder / "one", base.data, base.silent)
-    two = traced(recipe, folder / "two", neighbour.data, neighbour.silent)
+    one = traced(recipe, folder / "one", base.data, base.silent, chunk)
+    two = traced(recipe, folder / "two", neighbour.data, neighbour.silent, chunk)
     assert one.ledger == two.ledger, "the ledger depends on the data"
     assert one.receipts == two.receipts, "receipts depend on the data"
     keys = [[key for key, _, _ in trace.queries] for trace in (one, two)]
@@ -295,14 +286,15 @@ def check_replay(recipe: Any, folder: Path, base: Neighbour, neighbour: Neighbou
     used = _compare_choices(recipe.plan, one, two)
     per_unit: dict[tuple, float] = {}
     for (key, a, bound), (_, b, declared) in zip(one.queries, two.queries, strict=True):
-        assert bound == declared == recipe.plan.at(key[2]).part(key[0]).bound
-        distance = float((a - b).norm())
+        assert bound == declared == recipe.plan.at(key[2]).part(key[0]).mechanism.bound
+        moved = (a - b).flatten(1).norm(dim=1)  # of each site in the stack
+        distance = float(moved.norm())
         assert np.isfinite(distance), "a query is not finite"
         limit = neighbour.factor * bound * (1 + 1e-9)
         assert distance <= limit, f"{neighbour.name}: {key[0]} moved {distance:g} > {limit:g}"
         used = max(used, distance / limit)
         if key[1] != "step":
-            per_unit[key[:3]] = per_unit.get(key[:3], 0.0) + (distance > 0)
+            per_unit[key[:3]] = per_unit.get(key[:3], 0.0) + int((moved > 0).sum())
     assert all(count <= 1 for count in per_unit.values()), "one unit moved several sites' queries"
     return used
 
@@ -313,14 +305,15 @@ def _compare_choices(plan: PrivacyPlan, one: Trace, two: Trace) -> float:
     assert keys[0] == keys[1], "control flow depends on the data"
     moved: dict[tuple, int] = {}
     for (key, a, rule), (_, b, other) in zip(one.choices, two.choices, strict=True):
-        assert rule == other == plan.at(key[2]).part(key[0]).rule, "another rule than promised"
+        assert rule == other == plan.at(key[2]).part(key[0]).mechanism, "not what was promised"
         assert ratio(rule) <= np.exp(rule.epsilon) * (1 + 1e-9)
-        moved[key[:3]] = moved.get(key[:3], 0) + (not torch.equal(a, b))
+        differs = (a != b).reshape(len(a), -1).any(1)
+        moved[key[:3]] = moved.get(key[:3], 0) + int(differs.sum())
     assert all(count <= 1 for count in moved.values()), "one unit moved several sites' choices"
     return float(any(moved.values()))
 
 
-def ratio(rule: Rule) -> float:
+def ratio(rule: Choice) -> float:
     """The most by which a message's probability can differ between two updates."""
     if isinstance(rule, Response):
         return rule.truth / (1 - rule.truth)
@@ -341,13 +334,14 @@ def _handed(sites: Sites, task: Any, round: int) -> tuple[Sealed, list[torch.Ten
     """What a stack of all sites sends, and what it chose from: a message alone tells little."""
     seen: list[torch.Tensor] = []
 
-    def noted(choose: Callable) -> Callable:
-        return lambda value, *rest, **terms: (seen.append(value), choose(value, *rest, **terms))[1]
+    def noted(original: Callable) -> Callable:
+        return lambda self, value, use: (seen.append(value), original(self, value, use))[1]
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("choose", "respond"):
-            patch.setattr(slots, name, noted(getattr(slots, name)))
-        sealed = sites.answer(task, round, np.arange(SITES))
+        for kind in (Selection, Response):
+            patch.setattr(kind, "seal", noted(kind.seal))
+        sealed, kept = sites.answer(task, round, np.arange(SITES))
+        sites.memory.scatter(np.arange(SITES), kept)
     return sealed, [*seen, *sealed.parts.values()]
 
 
@@ -365,54 +359,68 @@ def check_stack(recipe: Any, folder: Path, value: Any) -> None:
             far = float((a.double() - b.double())[[0, 2]].abs().max())
             # Adam rounds otherwise where a site's steps were undone: they were not finite.
             assert far <= 1e-8 * (round > 0), "one site's rows changed another site's update"
-        total = aggregate.aggregate(recipe.plan, [sealed], round, source=server)
+        total = PlainSum(recipe.plan, server).add_up([sealed], round)
+        assert total is not None
         state = recipe.step(state, total, rng=rng)
 
 
 # Noise of the planned size, in the slot of the plan.
 
 
-def _draws(plan: PrivacyPlan, part: Part, source: NoiseSource) -> torch.Tensor:
-    zeros = {p.name: torch.zeros(1, *p.shape) for p in plan.parts}
-    if part.slot == "server":
-        empty = Sealed("entrusted", 0, zeros, ())
-        total = aggregate.aggregate(plan, [empty], 0, source=source)[part.name]
-        return total if part.combine == "sum" else total * plan.cohort
-    if part.slot == "client":
-        bounded = {p.name: Bounded(zeros[p.name], p.bound, plan.unit) for p in plan.parts}
-        return seal(plan, bounded, Private(plan, 0, source), source).parts[part.name][0]
-    bounded = Bounded(zeros[part.name], part.bound, plan.unit)
-    return Private(plan, 0, source).step(part.name, bounded)[0]
+def site_of(plan: PrivacyPlan, sites: int = 1, seed: int = 0) -> Site:
+    """Sites without rows or memory, for what needs neither."""
+    streams = Streams.from_seed(seed)
+    source, ids = NoiseSource.seeded(streams), range(sites)
+    names = tuple(f"site-{i + 1}" for i in ids)
+    held = Shards(
+        torch.zeros(sites, 1),
+        torch.zeros(sites).long(),
+        torch.arange(sites),
+        torch.ones(sites).long(),
+    )
+    return Site(names, held, {}, plan, 0, streams.sites("local", 0, ids), source.sites(0, ids))
+
+
+def _draws(plan: PrivacyPlan, part: Part, seed: int) -> torch.Tensor:
+    """The noise in one part of one round."""
+    site, parts = site_of(plan, seed=seed), plan.at(0).parts
+    zeros = {p.name: torch.zeros(1, *p.shape) for p in parts}
+    bounded = {p.name: Bounded(zeros[p.name], p.mechanism.bound, plan.unit) for p in parts}
+    if part.where == "server":
+        source = NoiseSource.seeded(Streams.from_seed(seed))
+        total = PlainSum(plan, source).add_up([Sealed("entrusted", 0, zeros, ())], 0)[part.name]
+        return total if part.combine == "sum" else total * plan.at(0).cohort
+    if part.where == "client":
+        return seal(site, bounded).parts[part.name][0]
+    return site.step(part.name, bounded[part.name])[0]
 
 
 def check_noise(plan: PrivacyPlan) -> None:
     """Fail where a part is noised with another deviation than promised, or not at all."""
-    source = NoiseSource.seeded(Streams.from_seed(11))
-    if plan.update_epsilon:
-        return check_choices(plan, source)
-    for part in plan.parts:
+    if plan.own.update_epsilon:
+        return check_choices(plan)
+    for part in plan.own.parts:
         found: list[torch.Tensor] = []
         while sum(f.numel() for f in found) < 800:
-            found.append(_draws(plan, part, source).double().flatten())
-        drawn = torch.cat(found)
-        std = part.noise * part.bound
+            found.append(_draws(plan, part, len(found)).double().flatten())
+        drawn, std = torch.cat(found), part.mechanism.std
         assert abs(float(drawn.std()) / std - 1) < 0.1, f"{part.name}: {drawn.std():g}, not {std:g}"
         assert abs(float(drawn.mean())) < 0.15 * std, f"{part.name}: noise is not centred"
         assert len(torch.unique(drawn)) > 0.99 * len(drawn), f"{part.name}: noise repeats"
 
 
-def check_choices(plan: PrivacyPlan, source: NoiseSource, sites: int = 6000) -> None:
+def check_choices(plan: PrivacyPlan, sites: int = 6000) -> None:
     """Fail where messages are not as likely as promised for a known update."""
-    size = plan.parts[0].shape[0]
+    size = plan.own.parts[0].shape[0]
     update = {
         p.name: torch.linspace(-1, 1, size).repeat(sites, 1)
-        if isinstance(p.rule, Selection)
+        if isinstance(p.mechanism, Selection)
         else torch.ones(sites, dtype=torch.bool)
-        for p in plan.parts
+        for p in plan.own.parts
     }
-    sealed = seal(plan, update, Private(plan, 0, source), source)
-    for part in plan.parts:
-        message, rule = sealed.parts[part.name], part.rule
+    sealed = seal(site_of(plan, sites, seed=11), update)
+    for part in plan.own.parts:
+        message, rule = sealed.parts[part.name], part.mechanism
         if isinstance(rule, Response):
             assert abs(float(message.double().mean()) - rule.truth) < 0.02, (
                 "the bit lies too little"
@@ -442,17 +450,17 @@ def check_release(name: str, unit: str, trust: str, folder: Path) -> None:
     """Fail where a run gives no release, or one that does not verify."""
     out = folder / f"{name}-{unit}-{trust}"
     data = rows(SITES, EACH, kind_of(name))
-    run(small_study(name, unit, trust), data, out=out, rows=10, wire=True)
+    run_apart(small_study(name, unit, trust), data, out=out, rows=10)
     verdict = verify(out)
     charged = verdict.release.ledger.count('"kind": "charge"')
-    assert charged == (0 if trust == "none" else verdict.release.plan.rounds)
+    assert charged == (0 if trust == "none" else verdict.release.plan.length)
 
 
 def check_order(recipe: Any, folder: Path) -> None:
     """Fail where noise is drawn for a round that is not on the ledger yet."""
     kind = recipe.schema.kind
     made, ledger = engine(recipe, folder, data=small_shards(kind) if kind == "series" else None)
-    original, task = made.source.normal, recipe.task
+    original, task = Draws.normal, recipe.task
     begun: list[int] = []
 
     def noted(state: Any, round: int) -> Any:
@@ -463,17 +471,17 @@ def check_order(recipe: Any, folder: Path) -> None:
         charged = {receipt.round for receipt in receipts_in(ledger.entries)}
         assert begun[-1] in charged, "noise was drawn before its charge"
 
-    def normal(shape: tuple[int, ...]) -> np.ndarray:
+    def normal(self: Draws, shape: tuple[int, ...]) -> np.ndarray:
         check()
-        return original(shape)
+        return original(self, shape)
 
-    def checked(choose: Callable) -> Callable:
-        return lambda *args, **terms: (check(), choose(*args, **terms))[1]
+    def checked(original: Callable) -> Callable:
+        return lambda self, value, use: (check(), original(self, value, use))[1]
 
     with ledger, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(made.source, "normal", normal)
-        for name in ("choose", "respond"):
-            patch.setattr(slots, name, checked(getattr(slots, name)))
+        patch.setattr(Draws, "normal", normal)
+        for kind in (Selection, Response):
+            patch.setattr(kind, "seal", checked(kind.seal))
         patch.setattr(type(recipe), "task", lambda self, state, round: noted(state, round))
         made.train()
         recipe.plan.settles(receipts_in(ledger.entries))

@@ -29,7 +29,7 @@ MAKERS = {
     "add_noise": {"federation/slots.py", "federation/aggregate.py"},
     "choose": {"federation/slots.py"},
     "respond": {"federation/slots.py"},
-    "NoiseSource": {"rng.py", "run.py"},
+    "NoiseSource": {"rng.py", "run/journal.py"},
 }
 
 

@@ -23,12 +23,16 @@ from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
 from understudy.data.table import from_frame
 from understudy.federation.engine import Engine
+from understudy.federation.gather import PlainSum
+from understudy.federation.info import RecipeInfo
 from understudy.federation.memory import SiteMemory
-from understudy.federation.recipe import RecipeInfo, Task, make_plan
-from understudy.federation.site import Sites
+from understudy.federation.planning import Terms, noised_plan
+from understudy.federation.recipe import Task
+from understudy.federation.site import Site
+from understudy.federation.sites import Sites
 from understudy.privacy.clip import Bounded, clip
 from understudy.privacy.ledger import Ledger
-from understudy.privacy.plan import Part, PrivacyPlan
+from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import RECIPES
 from understudy.release.generator import Generator
 from understudy.rng import NoiseSource, Streams
@@ -174,18 +178,19 @@ class ToyMean:
 
     @classmethod
     def build(cls, study: Study) -> ToyMean:
-        return cls(study.schema, make_plan(study, cls.info, {"mean": (WIDTH,)}, bound=0.5))
+        return cls(study.schema, noised_plan(study, cls.info, {"mean": (WIDTH,)}, Terms(bound=0.5)))
 
     def init(self, *, rng: Streams) -> dict:
         return {"mean": torch.zeros(WIDTH)}
 
-    def memory(self) -> dict:
+    def memory(self, site: str) -> dict:
         return {"rounds": torch.zeros(1), "last": torch.zeros(WIDTH)}
 
     def task(self, state: dict, round: int) -> Task:
         return Task({"mean": state["mean"]}, {"round": round})
 
-    def local(self, task: Task, memory: dict, data: Shards, private, *, rng: Streams):
+    def local(self, task: Task, site: Site):
+        data, memory = site.data, site.memory
         means = torch.stack([_mean(data.rows(c)[0], task.arrays["mean"]) for c in range(len(data))])
         update = means - task.arrays["mean"] + 0.01 * memory["rounds"]
         return {"mean": update}, {"rounds": memory["rounds"] + 1, "last": means}
@@ -218,23 +223,24 @@ class ToySum:
     @classmethod
     def build(cls, study: Study) -> ToySum:
         shapes = {"sum": (2, WIDTH), "count": (2,)}
-        return cls(study.schema, make_plan(study, cls.info, shapes, bound=1.0, combine="sum"))
+        terms = Terms(bound=1.0, combine="sum")
+        return cls(study.schema, noised_plan(study, cls.info, shapes, terms))
 
     def init(self, *, rng: Streams) -> dict:
         return {"sum": torch.zeros(2, WIDTH), "count": torch.zeros(2)}
 
-    def memory(self) -> dict:
+    def memory(self, site: str) -> dict:
         return {}
 
     def task(self, state: dict, round: int) -> Task:
         return Task()
 
-    def local(self, task: Task, memory: dict, data: Shards, private, *, rng: Streams):
+    def local(self, task: Task, site: Site):
         def one_hot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             return torch.nn.functional.one_hot(y, 2).float()
 
-        sums = private.sum("sum", data, lambda x, y: 2 * x, lambda y: y)
-        return {"sum": sums, "count": private.sum("count", data, one_hot, None)}, memory
+        sums = site.sum("sum", lambda x, y: 2 * x, lambda y: y)
+        return {"sum": sums, "count": site.sum("count", one_hot)}, {}
 
     def step(self, state: dict, total: dict, *, rng: Streams) -> dict:
         return {name: state[name] + total[name] for name in state}
@@ -254,30 +260,25 @@ class ToyStep:
 
     @classmethod
     def build(cls, study: Study) -> ToyStep:
-        base = make_plan(study, cls.info, {"step": (WIDTH,)}, bound=1.0)
-        part = Part("step", (WIDTH,), "step", 1.0, base.parts[0].noise, steps=3, rate=0.5)
-        terms = {**base.__dict__, "parts": (part,)}
-        return cls(study.schema, PrivacyPlan(**terms))
+        terms = Terms(bound=1.0, where="step", steps=3, batch_rate=0.5)
+        return cls(study.schema, noised_plan(study, cls.info, {"step": (WIDTH,)}, terms))
 
     def init(self, *, rng: Streams) -> dict:
         return {"mean": torch.zeros(WIDTH)}
 
-    def memory(self) -> dict:
+    def memory(self, site: str) -> dict:
         return {}
 
     def task(self, state: dict, round: int) -> Task:
         return Task({"mean": state["mean"]})
 
-    def local(self, task: Task, memory: dict, data: Shards, private, *, rng: Streams):
+    def local(self, task: Task, site: Site):
         start = task.arrays["mean"].double()
-        place = start.expand(len(data), -1)
-        for step in range(3):
-            sums = torch.stack(
-                [_batch(data, c, place[c], rng.numpy("batch", step, c)) for c in range(len(data))]
-            )
-            noised = private.step("step", Bounded(sums, 1.0, "record"))
-            place = place + 0.1 * noised
-        return {"step": place - start}, memory
+        place = start.expand(len(site), -1)
+        for _ in range(3):
+            pulls = _pulls(site, place)
+            place = place + 0.1 * site.step("step", Bounded(pulls, 1.0, "record"))
+        return {"step": place - start}, {}
 
     def step(self, state: dict, total: dict, *, rng: Streams) -> dict:
         return {"mean": state["mean"] + total["step"]}
@@ -286,11 +287,11 @@ class ToyStep:
         return _generator(state["mean"])
 
 
-def _batch(data: Shards, site: int, place: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
-    """The sum of clipped pulls of a Poisson batch of one site's rows."""
-    x = data.rows(site)[0]
-    chosen = x[torch.from_numpy(rng.random(len(x)) < 0.5)].double()
-    return clip(chosen - place, 1.0).value.sum(0)
+def _pulls(site: Site, place: torch.Tensor) -> torch.Tensor:
+    """Per site, the sum of clipped pulls of a secret batch of its rows."""
+    member, row = site.sample("step").unbind(1)
+    pulls = clip(site.data.x[row].double() - place[member], 1.0).value
+    return torch.zeros(len(site), WIDTH, dtype=torch.float64).index_add_(0, member, pulls)
 
 
 TOYS = {"toy-mean": ToyMean, "toy-sum": ToySum, "toy-step": ToyStep}
@@ -316,12 +317,14 @@ def engine(
     streams = Streams.from_seed(seed)
     source = NoiseSource.system() if seed is None else NoiseSource.seeded(streams)
     data = shards(recipe.plan.sites) if data is None else data
+    names = [f"site-{i + 1}" for i in range(len(data))]
     each = [[phase.participations] * len(data) for phase in recipe.plan.phases]
-    allowance = np.array(each, np.int64)
-    memory = SiteMemory(recipe.memory(), len(data), options.pop("memory", None))
-    sites = Sites(recipe, data, memory, streams, source, allowance, options.pop("noise", None))
-    runtime = InProcess(
-        sites, "study", **{k: options.pop(k) for k in ("wire", "chunk") if k in options}
-    )
+    memory = SiteMemory(recipe.memory, names, options.pop("memory", None))
+    sites = Sites(
+        recipe, names, np.arange(len(data)), data, memory, streams, source,
+        np.array(each, np.int64), options.pop("noise", None),
+    )  # fmt: skip
+    runtime = InProcess(sites, options.pop("chunk", None))
     ledger = Ledger(folder / "ledger.jsonl")
-    return Engine(recipe, runtime, ledger, streams, source, **options), ledger
+    gather = PlainSum(recipe.plan, source)
+    return Engine(recipe, runtime, gather, ledger, streams, source, **options), ledger

@@ -2,7 +2,7 @@ import numpy as np
 
 from understudy.data.schema import Schema
 from understudy.evaluation.images import score_images
-from understudy.nets.classifier import Training
+from understudy.nets.student import StudentTraining
 from understudy.rng import Streams
 
 SCHEMA = Schema("image", "halves", 9, classes=("left", "right"), shape=(6, 6))
@@ -19,7 +19,7 @@ def halves(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def score(x: np.ndarray, y: np.ndarray, seed: int = 0) -> dict[str, float]:
-    how = Training(steps=120, rate=1e-3, penalty=1e-4)
+    how = StudentTraining(steps=120, rate=1e-3, penalty=1e-4)
     return score_images(x, y, *halves(100, 1), SCHEMA, rng=Streams.from_seed(seed), training=how)
 
 

@@ -38,7 +38,7 @@ def test_one_sum_is_not_shown_as_a_check_of_itself() -> None:
     assert checked["Check by a second accountant (RDP)"] == "ε ≤ 1.2"
     pure = {**CLAIM, "delta": 0.0, "epsilon_rdp": 1.0, "events": [PURE]}
     facts = dict(in_words(pure).facts)
-    assert facts["ε"] == "added up over all updates"
+    assert facts["ε"] == "the sum over all updates"
     assert not any("accountant" in name for name in facts)
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 from scipy import stats
+from understudy.federation.aggregate import aggregate
 
 from understudy.errors import PrivacyError
-from understudy.federation.aggregate import aggregate
 from understudy.privacy.clip import Sealed
 from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.rng import NoiseSource, Streams

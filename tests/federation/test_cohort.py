@@ -11,19 +11,21 @@ from understudy.rng import NoiseSource, Streams
 
 
 def test_without_a_rate_everyone_joins() -> None:
-    assert draw_cohort(4, None, source=NoiseSource.system()).tolist() == [0, 1, 2, 3]
+    source = NoiseSource.system().server("cohort", 0)
+    assert draw_cohort(4, None, source=source).tolist() == [0, 1, 2, 3]
 
 
 def test_cohorts_are_coin_flips_so_their_size_varies_and_may_be_zero() -> None:
     source = NoiseSource.seeded(Streams.from_seed(0))
-    sizes = [len(draw_cohort(10, 0.2, source=source)) for _ in range(500)]
+    draws = [source.server("cohort", round) for round in range(500)]
+    sizes = [len(draw_cohort(10, 0.2, source=drawn)) for drawn in draws]
     assert min(sizes) == 0 and max(sizes) > 4
     assert np.mean(sizes) == pytest.approx(2.0, abs=0.3)
     assert np.var(sizes) == pytest.approx(1.6, abs=0.4), "a fixed size would have no variance"
 
 
 def test_cohorts_come_from_the_noise_source_and_are_never_repeated() -> None:
-    source = NoiseSource.system()
+    source = NoiseSource.system().server("cohort", 0)
     draws = {tuple(draw_cohort(64, 0.5, source=source)) for _ in range(5)}
     assert len(draws) == 5
 

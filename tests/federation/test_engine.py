@@ -17,7 +17,7 @@ from understudy.federation.checkpoint import Checkpoint
 from understudy.federation.site import Sites
 from understudy.privacy.clip import Receipt, Sealed
 from understudy.privacy.ledger import Ledger, receipts_in
-from understudy.rng import NoiseSource
+from understudy.rng import Draws
 
 
 def recipe(kind=ToyMean, sites: int = 6, rounds: int = 4, trust: str = "central", **tables):
@@ -102,7 +102,7 @@ def test_the_charge_comes_before_any_noise_of_the_round(
     note(Ledger, "charge")
     note(Sites, "join")
     note(Sites, "answer")
-    note(NoiseSource, "normal")
+    note(Draws, "normal")
     note(Checkpoint, "save")
     for trust, order in (
         ("central", ["begin", "charge", "join", "answer", "normal", "save"]),
@@ -200,7 +200,7 @@ POINTS = [
     (ToyMean, "task"),
     (Sites, "join"),
     (Sites, "answer"),
-    (NoiseSource, "normal"),
+    (Draws, "normal"),
     (ToyMean, "step"),
     (Checkpoint, "save"),
 ]

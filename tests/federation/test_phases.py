@@ -23,7 +23,7 @@ from understudy.privacy.claim import claims
 from understudy.privacy.ledger import Ledger, read_entries, receipts_in
 from understudy.recipes import RECIPES
 from understudy.release.verify import verify
-from understudy.rng import NoiseSource, Streams
+from understudy.rng import Draws, Streams
 from understudy.run import run
 from understudy.study import Study
 
@@ -149,7 +149,7 @@ def resume(both: Then, folder: Path) -> dict:
     (Ledger, "charge", True),
     (Sites, "answer", False),
     (Sites, "answer", True),
-    (NoiseSource, "normal", True),
+    (Draws, "normal", True),
     (ToySum, "step", True),
     (Checkpoint, "save", False),
 ])  # fmt: skip

@@ -4,19 +4,19 @@ from dataclasses import replace
 
 import pytest
 import torch
+from understudy.federation.slots import Private, seal
 
 from contracts.toys import ToyMean, ToyStep, ToySum, shards, study
 from understudy.errors import PrivacyError
 from understudy.federation import slots
-from understudy.federation.slots import Private, seal
 from understudy.privacy.clip import Bounded, clip
 from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.privacy.select import Selection
-from understudy.rng import NoiseSource, Streams
+from understudy.rng import Draws, NoiseSource, Streams
 
 
-def source() -> NoiseSource:
-    return NoiseSource.seeded(Streams.from_seed(0))
+def source(sites: int = 1) -> Draws:
+    return NoiseSource.seeded(Streams.from_seed(0)).sites(0, range(sites))
 
 
 def plan(unit: str, trust: str, recipe=ToySum, **privacy) -> PrivacyPlan:
@@ -25,7 +25,7 @@ def plan(unit: str, trust: str, recipe=ToySum, **privacy) -> PrivacyPlan:
 
 
 def sums(p: PrivacyPlan, scale: float = 1.0):
-    private = Private(p, 0, source())
+    private = Private(p, 0, source(2))
     return private.sum("sum", shards(2, 5), lambda x, y: scale * x, lambda y: y)
 
 
@@ -74,7 +74,7 @@ def test_a_sum_is_the_same_whatever_the_number_of_rows_held_at_once(monkeypatch,
 def test_what_leaves_a_site_is_sealed_by_the_plan(trust: str, kind: str) -> None:
     p = plan("site", trust, ToyMean)
     update = torch.full((2, 3), 9.0)
-    sealed = seal(p, {"mean": update}, Private(p, 1, source()), source())
+    sealed = seal(p, {"mean": update}, Private(p, 1, source(2)), source(2))
     assert (sealed.kind, sealed.round, len(sealed)) == (kind, 1, 2)
     if trust == "central":
         assert sealed.receipts == ()
@@ -96,7 +96,7 @@ def test_a_site_may_ask_for_more_noise_than_the_plan_never_for_less() -> None:
     update = torch.zeros(2, 3)
     draws = [
         seal(p, {"mean": update}, Private(p, 0, s), s, noise).parts["mean"]
-        for s in (NoiseSource.seeded(Streams.from_seed(i)) for i in range(400))
+        for s in (Streams.from_seed(i).sites("noise", 0, range(2)) for i in range(400))
     ]
     std = torch.stack(draws).flatten(2).std(dim=(0, 2))
     assert std[0] == pytest.approx(0.5, rel=0.1), "a site got less noise than promised"
@@ -145,7 +145,7 @@ def test_a_step_takes_only_what_is_bounded_as_planned(value) -> None:
 
 
 def test_steps_hand_back_noise_and_keep_a_receipt() -> None:
-    private = Private(stepped(), 4, source())
+    private = Private(stepped(), 4, source(2))
     noised = private.step("step", Bounded(torch.zeros(2, 3), 1.0, "record"))
     assert (noised != 0).all()
     assert [(r.slot, r.round, r.std) for r in private.receipts] == [("step", 4, 1.0)]
@@ -162,7 +162,7 @@ def test_a_value_noised_in_steps_must_be_a_tensor() -> None:
 
 def drawn(times: int, each: int = 3) -> torch.Tensor:
     """Which of the rows of two sites each of many batches holds, ``[times, rows]``."""
-    private, data = Private(stepped(), 0, source()), shards(2, each)
+    private, data = Private(stepped(), 0, source(2)), shards(2, each)
     inside = torch.zeros(times, 2 * each)
     for batch in inside:
         batch[private.sample("step", data)[:, 1]] = 1
@@ -189,13 +189,13 @@ def test_batches_may_be_empty_and_vary_in_size() -> None:
 
 def test_a_drawn_row_belongs_to_its_site() -> None:
     data = shards(3, 5)
-    site, row = Private(stepped(), 0, source()).sample("step", data).T
+    site, row = Private(stepped(), 0, source(3)).sample("step", data).T
     assert len(row) and torch.equal(row // 5, site)
 
 
 def test_without_a_rate_every_record_is_in_the_batch() -> None:
     p = plan("record", "central")
-    members = Private(p, 0, source()).sample("sum", shards(2, 5))
+    members = Private(p, 0, source(2)).sample("sum", shards(2, 5))
     assert torch.equal(members[:, 1], torch.arange(10))
 
 
@@ -209,7 +209,7 @@ def test_an_update_of_choices_that_is_not_finite_counts_as_zero(bad: float) -> N
     spoiled, quiet = update.clone(), update.clone()
     spoiled[1, 4], quiet[1] = bad, 0.0
     sent = [
-        seal(chosen, {"update": value}, Private(chosen, 0, source()), source()).parts["update"]
+        seal(chosen, {"update": value}, Private(chosen, 0, source(3)), source(3)).parts["update"]
         for value in (spoiled, quiet)
     ]
     assert torch.equal(*sent) and sent[0].dtype == torch.int32

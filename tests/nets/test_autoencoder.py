@@ -26,7 +26,8 @@ def params_of(spec: Autoencoder, clients: int = 2) -> layers.Params:
 def loss_of(spec: Autoencoder, params: layers.Params, x: torch.Tensor, seed: int = 0):
     y = torch.zeros(x.shape[:2], dtype=torch.long)
     weight = torch.full(x.shape[:2], 1 / x.shape[1])
-    return autoencoder.vae_loss(spec, params, x, y, weight, noise=generator(seed))
+    draw = torch.randn(*y.shape, spec.latent, generator=generator(seed))
+    return autoencoder.vae_loss(spec, params, x, y, weight, draw=draw)
 
 
 def test_the_wae_of_the_measurements_has_18188_parameters():

@@ -1,191 +1,162 @@
-from dataclasses import replace
+"""The classifiers a federation trains: sizes, losses, and what they refuse."""
+
+from __future__ import annotations
+
+import json
 
 import pytest
 import torch
+from torch import nn
 
-from understudy.nets.classifier import (
-    Conv,
-    Student,
-    Training,
-    cnn_student,
-    conv_student,
-    dense_student,
-    epilepsy_student,
-    features,
-    fit,
-    init,
-    logits,
-    mlp_student,
-    one_thread,
-    predict,
-)
-from understudy.rng import Streams
+from understudy.errors import ReleaseError, StudyError
+from understudy.nets import classifier, layers
+from understudy.nets.classifier import ClassifierNet
 
-QUICK = Training(steps=150)
+SPECS = {
+    "linear": ClassifierNet(6, 3),
+    "mlp": ClassifierNet(6, 3, "mlp", widths=(5,)),
+    "lenet": ClassifierNet(16 * 17 * 2, 3, "lenet", shape=(16, 17, 2)),
+    "standardised": ClassifierNet(272, 3, "lenet", shape=(16, 17), standardised=True),
+    "strokes": ClassifierNet(60, 3, "mlp", (5,), (6, 5, 2), strokes=True),
+}
 
 
-def halves(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """8 by 8 images, bright on the left or on the right."""
-    rng = torch.Generator().manual_seed(seed)
-    y = torch.randint(0, 2, (n,), generator=rng)
-    x = torch.rand(n, 8, 8, generator=rng) * 0.8
-    x[y == 0, :, :4] += 0.2
-    x[y == 1, :, 4:] += 0.2
-    return x.reshape(n, 64), y
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
 
 
-def test_conv_student_has_the_layers_of_the_thesis() -> None:
-    params = init(conv_student((28, 28), 10), rng=torch.Generator().manual_seed(0))
-    shapes = {name: tuple(value.shape) for name, value in params.items()}
-    assert shapes == {
-        "conv0.weight": (32, 1, 3, 3),
-        "conv0.bias": (32,),
-        "dense0.weight": (100, 32 * 13 * 13),
-        "dense0.bias": (100,),
-        "dense1.weight": (10, 100),
-        "dense1.bias": (10,),
-    }
-
-
-def test_conv_student_computes_what_torch_modules_compute() -> None:
-    spec = conv_student((9, 7, 3), 4)
-    params = init(spec, rng=torch.Generator().manual_seed(1))
-    x = torch.rand(5, 9 * 7 * 3)
-    conv = torch.nn.Conv2d(3, 32, 3)
-    conv.load_state_dict({"weight": params["conv0.weight"], "bias": params["conv0.bias"]})
-    h = torch.max_pool2d(conv(x.reshape(5, 9, 7, 3).permute(0, 3, 1, 2)).relu(), 2).flatten(1)
-    h = (h @ params["dense0.weight"].T + params["dense0.bias"]).relu()
-    expected = h @ params["dense1.weight"].T + params["dense1.bias"]
-    torch.testing.assert_close(logits(spec, params, x), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_cnn_student_has_the_layers_of_the_paper() -> None:
-    params = init(cnn_student((28, 28), 10), rng=torch.Generator().manual_seed(0))
-    shapes = {name: tuple(value.shape) for name, value in params.items() if "weight" in name}
-    assert shapes == {
-        "conv0.weight": (32, 1, 3, 3),
-        "conv1.weight": (64, 32, 3, 3),
-        "conv2.weight": (128, 64, 3, 3),
-        "dense0.weight": (128, 128 * 3 * 3),
-        "dense1.weight": (10, 128),
-    }
-
-
-@pytest.mark.parametrize(("shape", "pad"), [((19, 18, 3), 0), ((9, 7, 3), 1), ((4, 5), 1)])
-def test_cnn_student_computes_what_torch_modules_compute(shape: tuple[int, ...], pad: int) -> None:
-    spec = cnn_student(shape, 4)
-    params = init(spec, rng=torch.Generator().manual_seed(1))
-    x = torch.rand(5, spec.width)
-    h = x.reshape(5, *shape[:2], -1).permute(0, 3, 1, 2)
-    for i, pool in enumerate((2, 2, 1)):
-        weight, bias = params[f"conv{i}.weight"], params[f"conv{i}.bias"]
-        h = torch.max_pool2d(torch.conv2d(h, weight, bias, padding=pad), pool).relu()
-    h = (h.flatten(1) @ params["dense0.weight"].T).relu()
-    torch.testing.assert_close(features(spec, params, x), h, rtol=1e-4, atol=1e-5)
-    expected = h @ params["dense1.weight"].T
-    torch.testing.assert_close(logits(spec, params, x), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_dropout_of_convolutions_takes_whole_maps_and_keeps_the_mean() -> None:
-    bare = Student((8, 8), 2, hidden=(), convs=(Conv(4, padding=1),))
-    spec = replace(bare, convs=(replace(bare.convs[0], dropout=0.5),))
-    params = init(spec, rng=torch.Generator().manual_seed(0))
-    x = torch.rand(200, 64)
-    whole = features(spec, params, x).reshape(200, 4, -1)
-    dropped = features(spec, params, x, rng=torch.Generator().manual_seed(0)).reshape(200, 4, -1)
-    kept = dropped.sum(2, keepdim=True) > 0
-    torch.testing.assert_close(dropped, 2 * whole * kept)
-    assert 0.4 < (kept.float().mean() / (whole.sum(2) > 0).float().mean()) < 0.6
-
-
-def test_students_use_one_thread_and_give_the_others_back() -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        seen: list[int] = []
-        with pytest.raises(RuntimeError, match="stop"), one_thread():
-            seen.append(torch.get_num_threads())
-            raise RuntimeError("stop")
-        x, y = halves(60, 0)
-        tick = lambda done, total: seen.append(torch.get_num_threads())  # noqa: E731
-        fit(dense_student(64, 2), x, y, rng=Streams.from_seed(0), training=QUICK, progress=tick)
-        assert set(seen) == {1} and torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-
-
-def test_a_penalty_shrinks_weights_that_the_loss_leaves_alone() -> None:
-    x, y = torch.zeros(20, 4), torch.arange(20) % 2
-    how = Training(steps=50, rate=1e-3, decay=0.0, penalty=1e-2)
-    spec = dense_student(4, 2)
-    fitted = fit(spec, x, y, rng=Streams.from_seed(0), training=how)["dense0.weight"]
-    start = init(spec, rng=Streams.from_seed(0).torch("student weights"))["dense0.weight"]
-    assert fitted.abs().sum() < start.abs().sum()
+def params_of(spec: ClassifierNet, clients: int = 3) -> layers.Params:
+    each = [classifier.init(spec, rng=generator(c)) for c in range(clients)]
+    return {name: torch.stack([p[name] for p in each]) for name in each[0]}
 
 
 @pytest.mark.parametrize(
-    "spec",
-    [conv_student((8, 8), 2), dense_student(64, 2), mlp_student(64, 2), cnn_student((8, 8), 2)],
-    ids=["conv", "dense", "mlp", "cnn"],
+    "spec, count",
+    [
+        (ClassifierNet(123, 2), 248),
+        (ClassifierNet(256, 10), 2570),
+        (ClassifierNet(784, 10, "mlp"), 76_330),
+        (ClassifierNet(784, 47, "mlp"), 79_919),
+        (ClassifierNet(784, 10, "lenet", shape=(28, 28)), 44_426),
+        (ClassifierNet(784, 47, "lenet", shape=(28, 28)), 47_571),
+    ],
 )
-def test_student_learns_what_can_be_learnt(spec: Student) -> None:
-    x, y = halves(400, 0)
-    unseen, truth = halves(200, 1)
-    params = fit(spec, x, y, rng=Streams.from_seed(0), training=QUICK)
-    right = predict(spec, params, unseen).argmax(1) == truth
-    assert right.float().mean() > 0.95
+def test_sizes_are_those_of_the_thesis(spec, count):
+    assert layers.size(spec.net) == count
 
 
-def test_same_streams_give_the_same_weights_and_others_do_not() -> None:
-    x, y = halves(50, 0)
-    spec = epilepsy_student(64, 2)
-    short = Training(steps=5)
-    first, again, other = (
-        fit(spec, x, y, rng=Streams.from_seed(seed), training=short) for seed in (1, 1, 2)
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_the_loss_is_the_mean_cross_entropy_of_each_client(spec):
+    params = params_of(spec)
+    x = torch.rand(3, 4, spec.features, generator=generator(9))
+    y = torch.tensor([[0, 1, 2, 0], [2, 1, 0, 0], [1, 0, 0, 0]])
+    weight = torch.tensor([[0.25] * 4, [0.5, 0.5, 0, 0], [1.0, 0, 0, 0]])
+    found = classifier.cross_entropy_loss(spec, params, x, y, weight)
+    for c, n in enumerate((4, 2, 1)):
+        own = {name: p[c : c + 1] for name, p in params.items()}
+        scores = classifier.logits(spec, own, x[c : c + 1, :n])[0]
+        torch.testing.assert_close(found[c], nn.functional.cross_entropy(scores, y[c, :n]))
+
+
+@pytest.mark.parametrize("name, blind", [("standardised", True), ("strokes", True), ("mlp", False)])
+def test_brightness_is_no_news_to_nets_that_see_images_without_it(name, blind):
+    spec = SPECS[name]
+    params, x = params_of(spec, 1), torch.rand(1, 4, spec.features, generator=generator(1))
+    brighter = classifier.logits(spec, params, 0.2 + x)
+    assert torch.allclose(brighter, classifier.logits(spec, params, x), atol=1e-4) == blind
+
+
+@pytest.mark.parametrize(
+    "features, own",
+    [
+        (30, {}),
+        (30, {"shape": (30,)}),
+        (30, {"shape": (6, 6)}),
+        (10**40, {"shape": (10**20, 10**20)}),
+        (1, {"shape": (1, 1)}),  # one cell says nothing once it has lost its mean
+        (12, {"shape": (2, 2, 3)}),
+        (30, {"shape": (6, 5), "standardised": True}),
+        (256, {"shape": (16, 16), "kind": "lenet"}),
+    ],
+)
+def test_strokes_where_they_cannot_be_seen_are_refused(features, own):
+    with pytest.raises(StudyError, match="strokes"):
+        ClassifierNet(features, 3, strokes=True, **own)
+
+
+def test_nets_that_see_strokes_start_small():
+    own = {"shape": (6, 5), "strokes": True}
+    weight = classifier.init(ClassifierNet(30, 3, **own), rng=generator())["1.weight"]
+    usual = layers.init(ClassifierNet(30, 3, **own).net, rng=generator())["1.weight"]
+    torch.testing.assert_close(weight, usual / 4)
+
+
+def test_lenet_is_lenet():
+    spec = SPECS["lenet"]
+    params = params_of(spec, 1)
+    weights = [params[n][0] for n in params if n.endswith("weight")]
+    twin = nn.Sequential(
+        nn.Conv2d(2, 6, 5), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(6, 16, 5), nn.MaxPool2d(2),
+        nn.ReLU(), nn.Flatten(), nn.Linear(16, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(),
+        nn.Linear(84, 3),
+    )  # fmt: skip
+    learners = [module for module in twin if hasattr(module, "weight")]
+    with torch.no_grad():
+        for module, weight in zip(learners, weights, strict=True):
+            module.weight.copy_(weight.T if weight.ndim == 2 else weight)
+            module.bias.zero_()
+    x = torch.rand(1, 4, spec.features, generator=generator(9))
+    images = x[0].view(4, 16, 17, 2).permute(0, 3, 1, 2)
+    torch.testing.assert_close(classifier.logits(spec, params, x)[0], twin(images))
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+@pytest.mark.parametrize("scale", [0.0, 1e20, float("inf"), float("nan")])
+def test_the_loss_is_finite_whatever_the_parameters(spec, scale):
+    params = {n: p * scale for n, p in params_of(spec).items()}
+    x, y = torch.ones(3, 2, spec.features), torch.zeros(3, 2, dtype=torch.long)
+    found = classifier.cross_entropy_loss(spec, params, x, y, torch.full((3, 2), 0.5))
+    assert found.isfinite().all()
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_a_description_survives_json(spec):
+    assert ClassifierNet.from_config(json.loads(json.dumps(spec.to_config()))) == spec
+
+
+def test_an_unknown_description_is_refused():
+    with pytest.raises(ReleaseError, match="description of a classifier"):
+        ClassifierNet.from_config({"features": 3, "classes": 2, "import": "os"})
+
+
+@pytest.mark.parametrize(
+    "features, shape, found", [(6, (), "a table"), (64, (8, 8), "shape"), (9, (16, 16), "9 for")]
+)
+def test_lenet_refuses_what_is_no_image_of_its_size(features, shape, found):
+    with pytest.raises(StudyError, match=found):
+        ClassifierNet(features, 2, "lenet", shape=shape)
+
+
+def test_the_sampled_loss_has_the_gradient_of_cross_entropy_on_average() -> None:
+    """And each draw of it is in whole numbers at the scores."""
+    spec = ClassifierNet(3, 4)
+    params = layers.stack(classifier.init(spec, rng=torch.Generator().manual_seed(1)), 1)
+    x = torch.rand(1, 1, 3, generator=torch.Generator().manual_seed(2))
+    y, weight = torch.tensor([[2]]), torch.ones(1, 1)
+    noise, n = torch.Generator().manual_seed(3), 20_000
+
+    def bias_gradient(loss: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(loss.sum(), bias)[0][0]
+
+    moving = {name: value.clone().requires_grad_() for name, value in params.items()}
+    exact = bias_gradient(
+        classifier.cross_entropy_loss(spec, moving, x, y, weight), moving["0.bias"]
     )
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    assert not torch.equal(first["dense0.weight"], other["dense0.weight"])
-
-
-def test_training_leaves_the_global_generator_alone() -> None:
-    x, y = halves(20, 0)
-    before = torch.get_rng_state()
-    fit(epilepsy_student(64, 2), x, y, rng=Streams.from_seed(0), training=Training(steps=2))
-    assert torch.equal(before, torch.get_rng_state())
-
-
-def test_dropout_acts_in_training_only() -> None:
-    spec = epilepsy_student(6, 2)
-    params = init(spec, rng=torch.Generator().manual_seed(0))
-    x = torch.rand(3, 6)
-    assert torch.equal(logits(spec, params, x), logits(spec, params, x))
-    dropped = logits(spec, params, x, rng=torch.Generator().manual_seed(0))
-    assert not torch.equal(dropped, logits(spec, params, x))
-
-
-def test_no_rows_give_initial_weights_and_empty_answers() -> None:
-    spec = dense_student(4, 3)
-    params = fit(
-        spec, torch.zeros(0, 4), torch.zeros(0, dtype=torch.int64), rng=Streams.from_seed(0)
+    rows = (x.expand(1, n, 3), y.expand(1, n), weight.expand(1, n) / n)
+    draw = torch.rand(1, n, generator=noise)
+    drawn = bias_gradient(classifier.sampled_loss(spec, moving, *rows, draw=draw), moving["0.bias"])
+    assert torch.allclose(exact, drawn, atol=4 * 0.5 / n**0.5)
+    one = bias_gradient(
+        classifier.sampled_loss(spec, moving, x, y, weight, draw=draw[:, :1]), moving["0.bias"]
     )
-    assert predict(spec, params, torch.zeros(0, 4)).shape == (0, 3)
-
-
-def test_images_too_small_to_convolve_get_the_dense_student() -> None:
-    assert conv_student((3, 40), 2).convs == cnn_student((3, 40), 2).convs == ()
-
-
-def test_progress_reaches_the_end() -> None:
-    x, y = halves(20, 0)
-    seen: list[tuple[int, int]] = []
-    how = Training(steps=100)
-    spec = dense_student(64, 2)
-    fit(
-        spec,
-        x,
-        y,
-        rng=Streams.from_seed(0),
-        training=how,
-        progress=lambda a, b: seen.append((a, b)),
-    )
-    assert seen[-1] == (100, 100)
+    assert set(one.tolist()) <= {-1.0, 0.0, 1.0}

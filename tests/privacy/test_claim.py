@@ -2,12 +2,22 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from understudy.errors import PrivacyError
-from understudy.privacy.claim import Claim, claims, fixed_size_warning, headline, projection
+from understudy.privacy.claim import (
+    Claim,
+    claims,
+    fixed_size_warning,
+    headline,
+    projection,
+    round_up,
+)
 from understudy.privacy.plan import Part, PrivacyPlan
 
 
@@ -165,3 +175,41 @@ def test_a_projection_to_few_sites_takes_them_all_and_has_less_noise() -> None:
     assert found["rate"] == 1.0
     assert found["noise"] == pytest.approx(p.parts[0].noise * few / p.cohort)
     assert found["central"] >= projection(p, 100 * few)["central"]
+
+
+@given(st.floats(0, 1e300, exclude_min=True), st.integers(1, 6))
+def test_an_epsilon_is_never_printed_below_the_truth(epsilon: float, digits: int) -> None:
+    said = float(round_up(epsilon, digits))
+    assert said >= epsilon
+    assert said <= epsilon * (1 + 10.0 ** (1 - digits)) * (1 + 1e-12), "more than one digit up"
+
+
+@given(st.floats(1e-3, 1e4), st.integers(1, 6))
+def test_the_float_next_to_a_round_number_is_still_rounded_up(epsilon: float, digits: int) -> None:
+    exact = float(round_up(epsilon, digits))
+    assert float(round_up(exact, digits)) >= exact
+    above = math.nextafter(exact, math.inf)
+    assert float(round_up(above, digits)) >= above > exact
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        (0.0, "0"),
+        (math.inf, "inf"),
+        (2.0, "2"),
+        (1.2301, "1.24"),
+        (9.999, "10"),
+        (0.1, "0.1"),
+        (1e-5, "1e-05"),
+    ],
+)
+def test_rounding_up_reads_plainly(value: float, text: str) -> None:
+    assert round_up(value) == text
+
+
+@pytest.mark.parametrize("noise", [0.7, 1.3, 2.9, 11.0])
+def test_no_epsilon_or_delta_in_words_is_below_the_claim(noise: float) -> None:
+    for claim in claims(plan("local", noise=noise, delta=1.04e-5), "os"):
+        epsilon, delta = re.search(r"ε = (\S+) at δ = (\S+?)[.,]", claim.words + ",").groups()
+        assert float(epsilon) >= claim.epsilon and float(delta) >= claim.delta

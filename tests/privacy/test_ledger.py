@@ -264,6 +264,46 @@ def test_what_is_protected_otherwise_is_not_added_up(tmp_path: Path) -> None:
             ledger.check("two", RUN, 1e-5, 1e9, "site")
 
 
+def test_runs_are_added_up_at_the_smallest_delta_of_all(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "site") as ledger:
+        assert ledger.total() == 0
+        ledger.reserve("one", RUN, 1e-7, "record")
+        ledger.reserve("two", RUN, 1e-5, "record")
+        both = cost([*RUN, *RUN], 1e-7).epsilon
+        assert ledger.total() == both > cost([*RUN, *RUN], 1e-5).epsilon
+        assert ledger.total(RUN, 1e-9) == cost([*RUN] * 3, 1e-9).epsilon
+        assert ledger.total(delta=1e-9) == cost([*RUN, *RUN], 1e-9).epsilon
+        three = cost([*RUN] * 3, 1e-7).epsilon
+        ledger.check("three", RUN, 1e-5, three, "record")
+        with pytest.raises(BudgetError, match="spent already"):
+            ledger.check("three", RUN, 1e-5, three * (1 - 1e-9), "record")
+
+
+def test_a_ledger_knows_whether_it_goes_on_from_a_recorded_position(path: Path) -> None:
+    with Ledger(path) as ledger:
+        marks = [(0, "0" * 64), (2, ledger.entries[1]["hash"]), ledger.position]
+        ledger.charge((receipt(3),))
+        assert all(ledger.holds(*mark) for mark in marks)
+        length, head = ledger.position
+        for lost in ((length + 1, head), (length, marks[1][1]), (1, head)):
+            assert not ledger.holds(*lost)
+
+
+def test_a_release_is_noted_once(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "site") as ledger:
+        assert ledger.released("run") is None
+        for head in ("first", "second"):
+            ledger.release("run", head)
+        assert ledger.released("run") == "first" and len(ledger.entries) == 1
+
+
+def test_an_entry_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "l") as ledger:
+        ledger.append("refund", {})
+    with pytest.raises(ReleaseError, match="another kind"):
+        Ledger(tmp_path / "l")
+
+
 @pytest.mark.parametrize("place", ["none/ledger.jsonl", "."])
 def test_a_ledger_that_cannot_be_written_is_an_error_with_advice(tmp_path: Path, place) -> None:
     with pytest.raises(OutputError, match=r"a ledger that can be written.*create its folder"):

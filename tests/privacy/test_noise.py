@@ -18,7 +18,8 @@ def seeded(seed: int = 0) -> NoiseSource:
 
 
 def noised(bounded: Bounded, noise, source: NoiseSource | None = None):
-    return add_noise(bounded, noise, part="p", slot="client", round=2, source=source or seeded())
+    draws = (source or seeded()).sites(2, range(len(getattr(bounded, "value", bounded))))
+    return add_noise(bounded, noise, part="p", slot="client", round=2, source=draws)
 
 
 @pytest.mark.parametrize("source", [NoiseSource.system(), seeded()], ids=["system", "seeded"])

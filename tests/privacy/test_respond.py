@@ -13,7 +13,7 @@ from understudy.rng import NoiseSource, Streams
 
 
 def answers(bits: torch.Tensor, epsilon: float, seed: int = 0) -> torch.Tensor:
-    source = NoiseSource.seeded(Streams.from_seed(seed))
+    source = NoiseSource.seeded(Streams.from_seed(seed)).sites(0, range(len(bits)))
     return respond(bits, Response(epsilon), part="flag", round=0, source=source)[0]
 
 
@@ -36,7 +36,7 @@ def test_the_debiased_mean_is_centred_on_the_true_one() -> None:
 
 
 def test_answers_are_bytes_and_receipted() -> None:
-    source = NoiseSource.seeded(Streams.from_seed(1))
+    source = NoiseSource.seeded(Streams.from_seed(1)).sites(0, range(5))
     told, receipt = respond(torch.ones(5).bool(), Response(2.0), part="b", round=3, source=source)
     assert told.dtype == torch.uint8 and Response(2.0).bytes == told.element_size()
     assert (receipt.mechanism, receipt.epsilon, receipt.round) == ("respond", 2.0, 3)

@@ -22,13 +22,13 @@ from understudy.privacy.select import (
     optimal_output,
     spread,
 )
-from understudy.rng import NoiseSource, Streams
+from understudy.rng import Draws, NoiseSource, Streams
 
 SMALL = [(4, 1, 1), (5, 2, 1), (5, 2, 2), (6, 3, 2), (7, 3, 3), (8, 4, 4), (8, 3, 3), (9, 4, 2)]
 
 
-def source(seed: int = 0) -> NoiseSource:
-    return NoiseSource.seeded(Streams.from_seed(seed))
+def source(sites: int, seed: int = 0) -> Draws:
+    return NoiseSource.seeded(Streams.from_seed(seed)).sites(0, range(sites))
 
 
 def formula(d: int, k: int, h: int, epsilon: float, threshold: int) -> list[float]:
@@ -39,7 +39,7 @@ def formula(d: int, k: int, h: int, epsilon: float, threshold: int) -> list[floa
 
 
 def sent(update: torch.Tensor, rule: Selection, seed: int = 0) -> torch.Tensor:
-    return choose(update, rule, part="update", round=0, source=source(seed))[0]
+    return choose(update, rule, part="update", round=0, source=source(len(update), seed))[0]
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 2.0, 8.0, 30.0])
@@ -238,8 +238,9 @@ def test_a_share_that_chance_alone_reaches_is_refused() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_updates_that_are_not_finite_are_refused_before_anything_is_drawn(value, monkeypatch):
-    drawn = source()
-    monkeypatch.setattr(drawn, "uniform", lambda n: pytest.fail("randomness was drawn"))
+    drawn = source(2)
+    for name in ("words_each", "normal_each", "generator"):
+        monkeypatch.setattr(drawn, name, lambda *_: pytest.fail("randomness was drawn"))
     update = torch.zeros(2, 10)
     update[1, 3] = value
     with pytest.raises(PrivacyError, match="finite"):

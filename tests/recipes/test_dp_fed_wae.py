@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from understudy.federation.slots import Private
 
 from understudy import Records
 from understudy.data.encode import encode
@@ -18,14 +19,14 @@ from understudy.data.shards import Shards
 from understudy.data.table import from_frame
 from understudy.errors import ReleaseError, StudyError, WireError
 from understudy.federation.recipe import Task
-from understudy.federation.slots import Private
 from understudy.nets import layers
-from understudy.nets.stacked import ClassifierNet
+from understudy.nets.classifier import ClassifierNet
 from understudy.privacy.select import Selection, choose, spread
 from understudy.recipes import build, selection, vae
-from understudy.recipes.dp_fed_wae import DpFedWAE
+from understudy.recipes.dp_fed_wae.paper import PaperDpFedWAE
+from understudy.recipes.dp_fed_wae.parts import PartsDpFedWAE
 from understudy.release.bundle import Release
-from understudy.rng import NoiseSource, Streams
+from understudy.rng import Streams
 from understudy.run import run
 from understudy.study import Study
 
@@ -87,10 +88,10 @@ def test_adults_net_is_the_one_of_table_4_3() -> None:
     """
     paper = {"widths": [64], "latent": 16, "teach": "paper", "top": 0.25}
     recipe = build(study(ADULT, recipe=paper))
-    assert isinstance(recipe, DpFedWAE)
+    assert isinstance(recipe, PaperDpFedWAE)
     assert recipe.spec.features == 125 and vae.size(recipe.spec) == 18_317
     assert recipe.plan.parts[0].rule.top == round(0.25 * 18_317)
-    assert {recipe.turn(round) for round in range(100)} == {"net"}
+    assert recipe.task(recipe.init(rng=Streams.from_seed(0)), 0).values == {}, "no parts"
 
 
 def test_by_parts_one_rule_serves_the_margins_the_label_and_the_net() -> None:
@@ -113,14 +114,14 @@ def test_by_parts_one_rule_serves_the_margins_the_label_and_the_net() -> None:
     assert all(abs(later.count(p) / 100 - wanted[p]) < 0.03 for p in wanted), "evenly mixed"
 
 
-def _one_round(recipe: DpFedWAE, part: str, rows: pd.DataFrame) -> torch.Tensor:
+def _one_round(recipe: PartsDpFedWAE, part: str, rows: pd.DataFrame) -> torch.Tensor:
     """What one site of these rows would choose from in a round about a part."""
     data = encode(TABLE, from_frame(rows, TABLE))
     shards = Shards.pack(data, [np.arange(len(rows))])
     rng = Streams.from_seed(0)
     task = replace(recipe.task(recipe.init(rng=rng), 0), values={"part": part})
-    private = Private(recipe.plan, 0, NoiseSource.seeded(rng))
-    return recipe.local(task, {}, shards, private, rng=rng)[0]["update"][0]
+    private = Private(recipe.plan, 0, rng.draws("noise"))
+    return recipe.local(task, {}, shards, private, rng=rng.draws("local"))[0]["update"][0]
 
 
 @pytest.mark.parametrize(
@@ -178,11 +179,11 @@ def test_no_model_makes_a_site_fail_for_having_rows(part: str, model: str) -> No
     recipe, rng = build(study()), Streams.from_seed(0)
     sent = MODELS[model](recipe.init(rng=rng)["model"])
     data = encode(TABLE, from_frame(frame(4, seed=0), TABLE))
-    private = Private(recipe.plan, 0, NoiseSource.seeded(rng))
+    private = Private(recipe.plan, 0, rng.draws("noise"))
     for rows in (0, 1, 4):
         shards = Shards.pack(data, [np.arange(rows)])
         task = Task({"model": sent}, {"part": part})
-        update, _ = recipe.local(task, {}, shards, private, rng=rng)
+        update, _ = recipe.local(task, {}, shards, private, rng=rng.draws("local"))
         assert update["update"].shape == (1, *recipe.plan.parts[0].shape)
 
 
@@ -192,10 +193,11 @@ def test_a_model_of_another_kind_is_refused_by_every_site_alike(part: str, odd: 
     recipe, rng = build(study()), Streams.from_seed(0)
     task = Task({"model": odd(recipe.init(rng=rng)["model"])}, {"part": part})
     data = encode(TABLE, from_frame(frame(4, seed=0), TABLE))
-    private, said = Private(recipe.plan, 0, NoiseSource.seeded(rng)), set()
+    private, said = Private(recipe.plan, 0, rng.draws("noise")), set()
     for rows in (0, 1, 4):
         with pytest.raises(WireError, match="a task's model") as caught:
-            recipe.local(task, {}, Shards.pack(data, [np.arange(rows)]), private, rng=rng)
+            shards = Shards.pack(data, [np.arange(rows)])
+            recipe.local(task, {}, shards, private, rng=rng.draws("local"))
         said.add(str(caught.value))
     assert len(said) == 1
 
@@ -326,7 +328,7 @@ def test_auxiliary_rows_start_the_nets_elsewhere(tmp_path: Path) -> None:
 
 def test_uniform_rows_know_the_schema_and_nothing_else() -> None:
     recipe = build(study())
-    x, _ = recipe._uniform(Streams.from_seed(0))
+    x, _ = recipe.seen(*recipe.uniform(Streams.from_seed(0)))
     assert float((x[:, :3].sum(1) - 1).abs().max()) == 0, "one town each"
     assert x.mean(0)[:3].tolist() == pytest.approx([1 / 3] * 3, abs=0.03)
 
@@ -378,7 +380,7 @@ def test_votes_for_both_signs_fold_back() -> None:
 def _votes(update: torch.Tensor) -> torch.Tensor:
     """What 400 sites with this update say at an ε that hardly distorts."""
     places = selection.room(10, 0.05)
-    source = NoiseSource.seeded(Streams.from_seed(0))
+    source = Streams.from_seed(0).sites("noise", 0, range(400))
     terms = {"part": "update", "round": 0, "source": source}
     rule = Selection(places, 1, 1, 25.0)
     messages, _ = choose(selection.both_signs(update.expand(400, 10), places, 0.05), rule, **terms)

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from torch import Tensor
+from understudy.federation.slots import Private
 
 from understudy.data.encode import Encoded
 from understudy.data.records import Records
@@ -17,19 +18,20 @@ from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
 from understudy.data.table import from_frame, write
 from understudy.errors import BudgetError, DataError, PrivacyError, StudyError
-from understudy.federation.slots import Private
 from understudy.nets.autoencoder import DECODER, ENCODER, decode, encode, vae_loss
 from understudy.privacy.claim import claims
 from understudy.privacy.clip import Bounded
 from understudy.privacy.ledger import Ledger, read_entries, receipts_in
-from understudy.recipes import vae
+from understudy.recipes import public, vae
 from understudy.recipes.dpd_fvae import DpdFVAE
 from understudy.recipes.dpd_fvae import records as record_form
+from understudy.recipes.shared_vae import own_encoder
 from understudy.release.card import write_card
 from understudy.release.verify import verify
 from understudy.rng import NoiseSource, Streams
 from understudy.run import run
 from understudy.study import Study
+from understudy.training import batches
 from understudy.training.dpsgd import Records as Batch
 
 SITES, N = 4, 60  # a site's public share is 15 records
@@ -104,9 +106,10 @@ def local(built: Any, data: Shards, memory: dict | None = None, state: dict | No
     """(update, memory, the slots that were used) of one round."""
     rng = Streams.from_seed(0)
     state = built.init(rng=rng) if state is None else state
-    private = Private(built.plan, 0, NoiseSource.seeded(rng))
+    noise, own = (rng.sites(name, 0, range(len(data))) for name in ("noise", "local"))
+    private = Private(built.plan, 0, noise)
     memory = held(built, len(data)) if memory is None else memory
-    return *built.local(built.task(state, 0), memory, data, private, rng=rng), private
+    return *built.local(built.task(state, 0), memory, data, private, rng=own), private
 
 
 # Site level: what travels and what stays.
@@ -133,15 +136,17 @@ def reference(built: Any, data: Shards, decoders: list[Tensor]) -> tuple[Tensor,
     encoder = {n: p.clone().requires_grad_() for n, p in start.items()}
     kept = torch.optim.Adam(encoder.values(), lr=1e-3)
     for round, flat in enumerate(decoders):
-        rng = Streams.from_seed(round)
+        rng = Streams.from_seed(round).draws("local")
         unpacked = vae.unpack(spec, flat[None], DECODER)
         decoder = {n: p.clone().requires_grad_() for n, p in unpacked.items()}
         fresh = torch.optim.Adam(decoder.values(), lr=1e-3)
-        plan, noise = built._batches(data, rng), rng.torch("chunk", 0)
+        plan = built.how.draw(batches.Rows.of(data), rng=rng)
+        noise = rng.torch("chunk", 0)
         for index, weight in zip(plan.index, plan.weight, strict=True):
             kept.zero_grad(), fresh.zero_grad()
             rows = (data.x[index], data.y[index], weight)
-            vae_loss(spec, {**encoder, **decoder}, *rows, noise=noise).sum().backward()
+            draw = torch.from_numpy(drawn.normal((index.shape[1], spec.latent))).float()
+            vae_loss(spec, {**encoder, **decoder}, *rows, draw=draw).sum().backward()
             kept.step(), fresh.step()
     ends = vae.pack(spec, encoder, ENCODER), vae.pack(spec, decoder, DECODER)
     return ends[0].detach()[0], ends[1].detach()[0]
@@ -153,8 +158,9 @@ def two_rounds(built: Any, data: Shards, decoders: list[Tensor], wipe: tuple[str
         for name in wipe if round else ():
             memory = {**memory, name: torch.zeros_like(memory[name])}
         state, rng = built.server.start(flat), Streams.from_seed(round)
-        private = Private(built.plan, round, NoiseSource.seeded(rng))
-        update, memory = built.local(built.task(state, round), memory, data, private, rng=rng)
+        private = Private(built.plan, round, rng.draws("noise"))
+        task = built.task(state, round)
+        update, memory = built.local(task, memory, data, private, rng=rng.draws("local"))
     return memory, decoders[-1] + update["shared"][0]
 
 
@@ -205,9 +211,9 @@ def test_a_pretrained_encoder_is_taken_once_and_the_sites_own_from_then_on(tmp_p
     task = built.task(state, 0)
     assert set(task.arrays) == {"shared", "encoder"}
     memory = held(built, 2)
-    assert torch.equal(vae.own_encoder(task, memory)[0], state["encoder"])
+    assert torch.equal(own_encoder(task.arrays, memory)[0], state["encoder"])
     _, memory, _ = local(built, shards(TABLE, [3, 3]), memory, state)
-    assert torch.equal(vae.own_encoder(task, memory), memory["encoder"])
+    assert torch.equal(own_encoder(task.arrays, memory), memory["encoder"])
     assert not torch.equal(memory["encoder"][0], state["encoder"])
 
 
@@ -289,6 +295,22 @@ def test_batches_are_drawn_anew_for_every_step(monkeypatch: pytest.MonkeyPatch) 
     assert len(drawn) == 3 == len(set(drawn))
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_the_published_server_step_is_sgd_of_rate_one_with_momentum(momentum: float) -> None:
+    own = {"server": "sgd", "server_rate": 1.0, "momentum": momentum}
+    built, rng = recipe(recipe={**own, "decay": "none", "average": 0.0}), Streams.from_seed(0)
+    state = built.init(rng=rng)
+    place, velocity = state["shared"], torch.zeros_like(state["shared"])
+    for round in range(built.plan.rounds):
+        mean = torch.randn(place.shape, generator=rng.torch("mean", round))
+        velocity = momentum * velocity + mean
+        place = place + velocity
+        state = built.step(state, {"shared": mean}, rng=rng)
+    torch.testing.assert_close(state["shared"], place)
+    assert built.plan.rounds > 1
+    assert torch.equal(built.finish(state, rng=rng).arrays["decoder"][0], state["shared"])
+
+
 def test_under_central_trust_one_clipped_sum_is_sent_and_the_server_moves_against_it() -> None:
     own = {"server": "sgd", "server_rate": 1.0, "momentum": 0.0, "steps": 3}
     built = recipe(privacy={**CENTRAL, "clip": 0.5}, recipe=own, training={"batch": 5})
@@ -331,9 +353,10 @@ def test_a_frozen_encoder_stays_as_it_is_in_every_task(tmp_path: Path) -> None:
     first, data = built.task(state, 0), shards(TABLE, [5, 4])
     assert set(first.arrays) == {"shared", "encoder", "centre", "scale"}
     for round in range(3):
-        private = Private(built.plan, round, NoiseSource.seeded(rng))
+        noise, own = (rng.sites(name, round, range(2)) for name in ("noise", "local"))
+        private = Private(built.plan, round, noise)
         task = built.task(state, round)
-        update, _ = built.local(task, {}, data, private, rng=rng.child(round))
+        update, _ = built.local(task, {}, data, private, rng=own)
         state = built.step(state, {"shared": update["shared"].mean(0)}, rng=rng)
         for name in ("encoder", "centre", "scale"):
             assert torch.equal(built.task(state, round + 1).arrays[name], first.arrays[name])
@@ -348,7 +371,7 @@ def test_the_decoder_learns_latents_that_fit_the_prior_by_class(
     frame["age"] = np.where(frame["ill"] == "yes", 90, 10)  # so that latents differ by class
     write(from_frame(frame, TABLE), tmp_path / "public.csv")
     state = built.init(rng=Streams.from_seed(0))
-    x, y = vae.public_rows(tmp_path, built.options, TABLE)
+    x, y = public.rows(tmp_path, built.options, TABLE)
     params = vae.unpack(built.spec, state["encoder"][None], ENCODER)
     mean, spread = encode(built.spec, params, x[None], y[None])
     draw = torch.randn(mean.shape, generator=torch.Generator().manual_seed(1))
@@ -379,8 +402,8 @@ def test_a_class_without_public_rows_gets_the_rule_of_all(tmp_path: Path) -> Non
 
 
 def test_public_rows_are_named_on_the_claim(tmp_path: Path) -> None:
-    assert vae.PUBLIC_NOTE in claims(frozen(tmp_path).plan, "os")[0].caveats
-    assert vae.PUBLIC_NOTE not in claims(recipe(privacy=RECORD).plan, "os")[0].caveats
+    assert public.NOTE in claims(frozen(tmp_path).plan, "os")[0].caveats
+    assert public.NOTE not in claims(recipe(privacy=RECORD).plan, "os")[0].caveats
 
 
 # As published.
@@ -667,10 +690,11 @@ def test_records_are_dealt_their_latents_by_the_noise_source() -> None:
     state, data = built.init(rng=rng), shards(TABLE, [5, 4])
 
     def first_sum(seed: int) -> Tensor:
-        private = Private(built.plan, 0, NoiseSource.seeded(Streams.from_seed(seed)))
+        source = NoiseSource.seeded(Streams.from_seed(seed)).sites(0, range(2))
+        private = Private(built.plan, 0, source)
         seen: list[Bounded] = []
         private.step = lambda part, bounded: seen.append(bounded) or bounded.value  # type: ignore
-        built.local(built.task(state, 0), {}, data, private, rng=rng)
+        built.local(built.task(state, 0), {}, data, private, rng=rng.sites("local", 0, range(2)))
         return seen[0].value
 
     assert not torch.equal(first_sum(1), first_sum(2)), (

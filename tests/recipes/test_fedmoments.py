@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from understudy.federation.slots import Private
 
 from contracts.toys import engine, study
 from understudy.data.encode import Encoded, encode
@@ -20,9 +21,9 @@ from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
 from understudy.data.table import from_frame
 from understudy.errors import StudyError
-from understudy.federation.slots import Private
-from understudy.recipes.fedmoments import FedMoments, FedMomentsOptions
-from understudy.rng import NoiseSource, Streams
+from understudy.recipes.fedmoments import FedMoments
+from understudy.recipes.options import FedMomentsOptions
+from understudy.rng import Streams
 from understudy.run import run
 
 COLUMNS = (
@@ -71,8 +72,8 @@ def shards(x: np.ndarray, y: np.ndarray, sites: int = 1) -> Shards:
 
 def summed(recipe: FedMoments, x: np.ndarray, y: np.ndarray, sites: int = 1) -> torch.Tensor:
     """What the sites hand to the mechanism."""
-    private = Private(recipe.plan, 0, NoiseSource.seeded(Streams.from_seed(0)))
-    rng = Streams.from_seed(0)
+    rng = Streams.from_seed(0).sites("local", 0, range(sites))
+    private = Private(recipe.plan, 0, rng)
     update, _ = recipe.local(recipe.task({}, 0), {}, shards(x, y, sites), private, rng=rng)
     bounded = update["moments"]
     assert bounded.sensitivity == recipe.plan.parts[0].bound

@@ -54,7 +54,7 @@ def after(made: FedSTDG, means: list[float]) -> list[float]:
 
 
 def test_an_update_is_coordinates_of_a_subset_and_one_bit() -> None:
-    made = recipe()
+    made = recipe(recipe={"adaptive": "pooled"})
     update, bit = made.plan.parts
     size = vae.size(made.spec)
     rule = update.rule
@@ -66,9 +66,16 @@ def test_an_update_is_coordinates_of_a_subset_and_one_bit() -> None:
 
 
 def test_without_adaptation_all_of_epsilon_goes_to_coordinates() -> None:
-    made = recipe(recipe={"adaptive": "none"})
+    made = recipe()
+    assert "level" not in made.task(made.init(rng=Streams.from_seed(0)), 0).values
     assert [p.name for p in made.plan.parts] == ["update"]
     assert made.plan.parts[0].rule.epsilon == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("own", [{"bit": 0.2}, {"fall": 0.5}, {"patience": 3}])
+def test_options_of_the_bit_are_refused_where_there_is_none(own: dict) -> None:
+    with pytest.raises(StudyError, match=f'{next(iter(own))} with adaptive = "none"'):
+        recipe(recipe=own)
 
 
 def test_more_epsilon_buys_more_coordinates() -> None:
@@ -80,7 +87,7 @@ def test_more_epsilon_buys_more_coordinates() -> None:
 
 
 def test_pooled_bits_lower_the_rate_once_per_window() -> None:
-    made = recipe(recipe={"patience": 3, "fall": 0.5, "global_rate": 8.0})
+    made = recipe(recipe={"patience": 3, "fall": 0.5, "global_rate": 8.0, "adaptive": "pooled"})
     truth = made.plan.parts[1].rule.truth
     assert after(made, [truth] * 7) == [8, 8, 4, 4, 4, 2, 2]
     mixed = [1.0, 0.5, truth]  # the window's debiased mean decides, not each round
@@ -94,7 +101,7 @@ def test_the_published_rule_wants_a_majority_in_a_row() -> None:
 
 
 def test_the_level_that_is_sent_follows_the_rate() -> None:
-    made = recipe(recipe={"global_rate": 8.0, "fall": 0.25})
+    made = recipe(recipe={"global_rate": 8.0, "fall": 0.25, "adaptive": "pooled"})
     task = made.task(made.init(rng=Streams.from_seed(0)), 0)
     assert task.values["level"] == pytest.approx(2.0)
 
@@ -109,7 +116,7 @@ def test_series_are_learnt_from_choices() -> None:
         study={"rounds": 60},
         privacy={"epsilon_per_update": 8.0},
         cohort={"size": 30},
-        recipe={"patience": 10},
+        recipe={"patience": 10, "adaptive": "pooled"},
     )
     release = run(asked, sites, seed=0, rows=10)
     drawn = release.sample(100, seed=0).series
@@ -152,11 +159,11 @@ def test_one_sgd_step_is_the_local_training_of_choices_alone() -> None:
     asked = {"epochs": 4, "optimiser": "adam"}
     assert local_training(recipe()) == (1, "sgd")
     assert local_training(recipe(training=asked)) == (4, "adam")
-    assert local_training(recipe(privacy={"trust": "none"})) == (None, None)
+    assert local_training(recipe(privacy={"trust": "none"})) == (10, None)
 
 
 def local_training(made: FedSTDG) -> tuple[int | None, str | None]:
-    how = selection.one_step(made.training, made.plan)
+    how = selection.local(made.training, made.plan).training
     return how.epochs, how.optimiser
 
 
@@ -178,8 +185,8 @@ def test_constant_channels_are_nothing_special() -> None:
     [{"bit": 0.0}, {"bit": 1.0}, {"fall": 1.0}, {"fall": 0.0}, {"patience": 0}, {"hidden": -1}],
 )
 def test_options_that_mean_nothing_are_refused(own: dict) -> None:
-    with pytest.raises(StudyError):
-        recipe(recipe=own)
+    with pytest.raises(StudyError, match=f"recipe.{next(iter(own))} (above|at least)"):
+        recipe(recipe={"adaptive": "pooled", **own})
 
 
 def test_tables_are_for_other_recipes() -> None:
@@ -189,7 +196,7 @@ def test_tables_are_for_other_recipes() -> None:
 
 
 def test_a_round_without_replies_is_no_answer() -> None:
-    made = recipe(recipe={"patience": 2, "global_rate": 8.0})
+    made = recipe(recipe={"patience": 2, "global_rate": 8.0, "adaptive": "pooled"})
     state = made.init(rng=Streams.from_seed(0))
     silent = {"update": torch.zeros(made.plan.parts[0].shape), "small": torch.zeros(())}
     after_silence = made.step(state, silent, rng=Streams.from_seed(0))

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from understudy.federation.slots import Private
 
 from understudy.data.encode import Encoded
 from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
 from understudy.errors import StudyError
-from understudy.federation.slots import Private
 from understudy.nets import layers
 from understudy.recipes.fedvae import FedVAE
-from understudy.rng import NoiseSource, Streams
+from understudy.rng import Streams
 from understudy.study import Study
 
 NETS = {"widths": [6], "decoder_widths": [5], "latent": 2, "steps": 3}
@@ -63,8 +63,9 @@ def local(built: FedVAE, data: Shards, seed: int = 0):
     rng = Streams.from_seed(seed)
     state = built.init(rng=rng)
     memory = {n: v.expand(len(data), *v.shape) for n, v in built.memory().items()}
-    private = Private(built.plan, 0, NoiseSource.seeded(rng))
-    return built.local(built.task(state, 0), memory, data, private, rng=rng)
+    noise, own = (rng.sites(name, 0, range(len(data))) for name in ("noise", "local"))
+    private = Private(built.plan, 0, noise)
+    return built.local(built.task(state, 0), memory, data, private, rng=own)
 
 
 SCHEMAS = {"image": IMAGE, "series": SERIES, "table": TABLE}
@@ -116,13 +117,15 @@ def test_a_site_without_rows_takes_no_step():
 
 def test_the_same_number_of_steps_at_every_site():
     built = recipe(TABLE)
-    plan = built._batches(shards(TABLE, [[0] * 30, [1]]), Streams.from_seed(0))
+    rows = built._rows(shards(TABLE, [[0] * 30, [1]]))
+    plan = built.how.draw(rows, rng=Streams.from_seed(0))
     assert plan.steps.tolist() == [3, 3]
 
 
 def test_epochs_may_be_asked_for():
     built = recipe(TABLE, training={"epochs": 2, "batch": 4})
-    plan = built._batches(shards(TABLE, [[0] * 8, [1]]), Streams.from_seed(0))
+    rows = built._rows(shards(TABLE, [[0] * 8, [1]]))
+    plan = built.how.draw(rows, rng=Streams.from_seed(0))
     assert plan.steps.tolist() == [4, 2]
 
 
@@ -132,6 +135,19 @@ def test_plain_server_steps_are_those_of_the_thesis():
     mean = torch.full_like(state["decoder"], 0.01)
     after = built.step(state, {"decoder": mean}, rng=Streams.from_seed(0))
     torch.testing.assert_close(after["decoder"], state["decoder"] + mean)
+
+
+def test_the_published_server_step_keeps_its_rate_in_all_rounds():
+    """θ ← θ + mean, round after round, and the last decoder is what is released."""
+    own = {"server": "sgd", "server_rate": 1.0, "momentum": 0.0, "decay": "none", "average": 0.0}
+    built, rng = recipe(TABLE, recipe=own), Streams.from_seed(0)
+    start = state = built.init(rng=rng)
+    means = [torch.randn_like(state["decoder"]) for _ in range(built.plan.rounds)]
+    for mean in means:
+        state = built.step(state, {"decoder": mean}, rng=rng)
+    torch.testing.assert_close(state["decoder"], start["decoder"] + sum(means))
+    released = built.finish(state, rng=rng).arrays["decoder"]
+    assert len(means) > 1 and torch.equal(released, state["decoder"])
 
 
 def test_the_released_decoder_is_the_average_of_the_last_rounds():
@@ -233,10 +249,9 @@ def test_training_brings_the_samples_of_each_class_to_its_rows():
     state = built.init(rng=rng)
     memory = {n: v.expand(4, *v.shape) for n, v in built.memory().items()}
     for round in range(150):
-        private = Private(built.plan, round, NoiseSource.seeded(rng))
-        update, memory = built.local(
-            built.task(state, round), memory, data, private, rng=rng.child("r", round)
-        )
+        noise, own = (rng.sites(name, round, range(4)) for name in ("noise", "local"))
+        private = Private(built.plan, round, noise)
+        update, memory = built.local(built.task(state, round), memory, data, private, rng=own)
         state = built.step(state, {"decoder": update["decoder"].mean(0)}, rng=rng)
     drawn = built.finish(state, rng=rng).sample(np.repeat(np.arange(3), 50), rng=rng)
     means = [float(drawn[k * 50 : (k + 1) * 50].mean()) for k in range(3)]

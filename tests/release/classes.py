@@ -13,7 +13,7 @@ from understudy.data.records import Records
 from understudy.data.schema import Schema
 from understudy.data.shards import Shards
 from understudy.federation.recipe import RecipeInfo, Task, make_plan
-from understudy.nets.stacked import ClassifierNet
+from understudy.nets.classifier import ClassifierNet
 from understudy.privacy.plan import PrivacyPlan
 from understudy.release.classifier import Classifier
 from understudy.rng import Streams

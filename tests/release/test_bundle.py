@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import errno
+import io
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from understudy.data.schema import Schema
 from understudy.errors import OutputError, ReleaseError
 from understudy.release import bundle
 from understudy.release.bundle import Release
+from understudy.release.generator import class_of
 from understudy.release.verify import verify
 from understudy.run import run
 
@@ -116,6 +119,20 @@ def test_an_unknown_label_is_refused_with_the_known_ones(made: Release) -> None:
         list(made.batches(3, label="maybe"))
 
 
+def test_a_misspelt_label_gets_a_suggestion(made: Release) -> None:
+    with pytest.raises(ReleaseError, match="did you mean 'yes'"):
+        made.sample(3, label="Yess")
+
+
+@pytest.mark.parametrize("label", [1, "1", np.int64(1), np.uint8(1)])
+def test_a_class_that_is_a_number_may_be_asked_for_by_it(label: object) -> None:
+    schema = Schema("image", "digits", 9, classes=("0", "1", "7"), shape=(4, 4))
+    assert class_of(label, schema) == 1  # type: ignore[arg-type]
+    for unknown in (2, 1.0, True, "one"):
+        with pytest.raises(ReleaseError, match="a label among 0, 1, 7"):
+            class_of(unknown, schema)  # type: ignore[arg-type]
+
+
 def test_no_rows_may_be_asked_for(made: Release) -> None:
     assert len(made.sample(0).frame) == 0
     assert list(made.sample(0).frame.columns) == list(made.sample(1).frame.columns)
@@ -150,12 +167,13 @@ def test_labels_are_drawn_in_the_generators_proportions(made: Release) -> None:
     assert share == pytest.approx(made.generator.balance[1], abs=0.04)
 
 
-def test_a_simulated_release_repeats_its_sample_and_a_real_one_does_not(made: Release) -> None:
-    from dataclasses import replace
-
-    assert made.files()["sample.parquet"] == made.files()["sample.parquet"]
-    real = replace(made, source="os")
-    assert real.files()["sample.parquet"] != real.files()["sample.parquet"]
+@pytest.mark.parametrize("source", ["os", "simulation"])
+def test_anyone_can_draw_the_sample_of_a_release_again(made: Release, source: str) -> None:
+    release = replace(made, source=source)
+    sample = pd.read_parquet(io.BytesIO(release.files()["sample.parquet"]))
+    seed = release.manifest["sample_seed"]
+    pd.testing.assert_frame_equal(sample, release.sample(30, seed=seed).frame)
+    assert release.files()["sample.parquet"] == release.files()["sample.parquet"]
 
 
 def test_a_large_sample_is_the_same_whatever_the_chunk_it_is_drawn_in(made: Release) -> None:

@@ -10,7 +10,7 @@ from torch.nn import functional
 from understudy.data.schema import Column, Schema
 from understudy.errors import ReleaseError, UnderstudyError
 from understudy.nets import layers
-from understudy.nets.stacked import ClassifierNet
+from understudy.nets.classifier import ClassifierNet
 from understudy.release import classifier
 from understudy.release.classifier import KINDS, Classifier
 
@@ -186,47 +186,43 @@ def test_widths_that_are_none_are_refused(widths: object) -> None:
         Classifier("mlp", good.arrays, {**good.config, "widths": widths})
 
 
-WAVES = ClassifierNet(30, 3, shape=(6, 5), contrast=True, cosines=(4, 2))
+STROKES = ClassifierNet(30, 3, shape=(6, 5), strokes=True)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"cosines": [4, 2.0]},
-        {"cosines": [8, 1]},
-        {"cosines": [-4, -2]},
-        {"cosines": [8]},
-        {"cosines": 8},
-        {"cosines": "42"},
-        {"cosines": None},
-        {"cosines": []},
-        {"cosines": ""},
-        {"cosines": {}},
         {"shape": []},
         {"shape": {}},
-        {"contrast": 1},
-        {"contrast": None},
+        {"shape": [6, 5.0]},
+        {"shape": [5, 5]},
+        {"shape": [10, 3]},
+        {"shape": [-6, -5]},
+        {"shape": "65"},
+        {"shape": None},
+        {"standardised": 1},
+        {"standardised": None},
+        {"standardised": True},
         {"strokes": 1},
         {"strokes": None},
-        {"strokes": True},
-        {"strokes": True, "cosines": []},
+        {"strokes": False},
     ],
 )
-def test_frequencies_of_another_image_are_refused(change: dict[str, Any]) -> None:
-    good = Classifier.of(WAVES, torch.randn(layers.size(WAVES.net)))
+def test_strokes_of_another_image_are_refused(change: dict[str, Any]) -> None:
+    good = Classifier.of(STROKES, torch.randn(layers.size(STROKES.net)))
     said = good.probabilities(rows(4, 30))
     assert torch.allclose(said, good.probabilities(rows(4, 30) + 0.5), atol=1e-4)
     with pytest.raises(UnderstudyError):
         Classifier("linear", good.arrays, {**good.config, **change})
 
 
-def test_frequencies_of_turned_images_do_not_fit() -> None:
-    good = Classifier.of(WAVES, torch.zeros(layers.size(WAVES.net)))
+def test_strokes_of_turned_images_do_not_fit() -> None:
+    good = Classifier.of(STROKES, torch.zeros(layers.size(STROKES.net)))
     assert good.fits(Schema("image", "i", 9, classes=tuple("abc"), shape=(6, 5)))
     assert not good.fits(Schema("image", "i", 9, classes=tuple("abc"), shape=(5, 6)))
 
 
-@pytest.mark.parametrize("change", [{"cosines": ""}, {"cosines": {}}, {"shape": ""}])
+@pytest.mark.parametrize("change", [{"widths": ""}, {"widths": {}}, {"shape": ""}])
 def test_sizes_are_lists(change: dict[str, Any]) -> None:
     """Nothing but an empty list says that there are none."""
     good = made("mlp")
@@ -234,37 +230,29 @@ def test_sizes_are_lists(change: dict[str, Any]) -> None:
         Classifier("mlp", good.arrays, {**good.config, **change})
 
 
-def test_only_images_are_seen_at_one_contrast_or_as_waves_or_strokes() -> None:
+def test_only_images_are_standardised_or_seen_as_strokes() -> None:
     channels = tuple(Column(name, "numeric", 0.0, 1.0) for name in "vw")
     series = Schema("series", "s", 9, channels, shape=(6, 2), classes=tuple("abc"))
     image = Schema("image", "i", 9, classes=tuple("abc"), shape=(6, 2))
-    shape = {"shape": (6, 2)}
-    for own in ({}, {"contrast": True}, {**shape, "cosines": (3, 2)}, {**shape, "strokes": True}):
+    for own in ({}, {"standardised": True}, {"shape": (6, 2), "strokes": True}):
         net = ClassifierNet(12, 3, **own)
         found = Classifier.of(net, torch.zeros(layers.size(net.net)))
         assert found.fits(image) and found.fits(series) == (not own)
 
 
-def test_waves_larger_than_any_image_take_no_memory() -> None:
-    """The arrays fit the description; the matrix of one side would take hundreds of terabytes."""
-    side = 10**7
-    arrays = {"1.weight": torch.zeros(1, 3).expand(side, 3), "1.bias": torch.zeros(3)}
-    config = {**Classifier.of(WAVES, torch.zeros(layers.size(WAVES.net))).config}
-    config |= {"features": side, "shape": [side, 1], "cosines": [side, 1], "contrast": False}
-    with pytest.raises(UnderstudyError, match="values × frequencies"):
+def test_strokes_of_images_larger_than_any_take_no_memory() -> None:
+    """A description of a few words does not say what is allocated."""
+    config = {**Classifier.of(STROKES, torch.zeros(layers.size(STROKES.net))).config}
+    arrays = {"1.weight": torch.zeros(16 * 49, 3), "1.bias": torch.zeros(3)}
+    config |= {"features": 10**10, "shape": [10**5, 10**5]}
+    with pytest.raises(UnderstudyError, match="images larger than 2×2, of at most"):
         Classifier("linear", arrays, config)
-
-
-def test_a_release_from_before_waves_is_read() -> None:
-    good = made("mlp")
-    old = {k: v for k, v in good.config.items() if k not in ("contrast", "cosines", "strokes")}
-    assert Classifier("mlp", good.arrays, old).net == good.net
 
 
 @pytest.mark.parametrize("kind", NETS)
 def test_a_config_that_is_not_whole_is_refused(kind: str) -> None:
     good = made(kind)
-    needed = ("features", "classes", "widths", "shape")
+    needed = ("features", "classes", "widths", "shape", "standardised", "strokes")
     short = [{k: v for k, v in good.config.items() if k != name} for name in needed]
     for config in (*short, {}, None, [], "x"):
         with pytest.raises(ReleaseError, match="sizes"):

@@ -26,7 +26,7 @@ from understudy.data.table import write
 from understudy.errors import DataError, ReleaseError
 from understudy.evaluation.compare import evaluate
 from understudy.nets import layers
-from understudy.nets.stacked import ClassifierNet
+from understudy.nets.classifier import ClassifierNet
 from understudy.release import verify
 from understudy.release.bundle import Release
 from understudy.release.classifier import Classifier
@@ -246,9 +246,8 @@ def test_parameters_that_do_not_fit_are_found_though_hashes_do(told_folder: Path
 
 
 VIEWS = {
-    "contrast": ClassifierNet(16, 2, "mlp", (4,), contrast=True),
-    "waves": ClassifierNet(16, 2, "mlp", (4,), (4, 4), contrast=True, cosines=(2, 2)),
-    "strokes": ClassifierNet(16, 2, "mlp", (4,), (4, 4), contrast=True, strokes=True),
+    "standardised": ClassifierNet(16, 2, "mlp", (4,), standardised=True),
+    "strokes": ClassifierNet(16, 2, "mlp", (4,), (4, 4), strokes=True),
 }
 
 

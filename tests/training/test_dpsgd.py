@@ -13,7 +13,7 @@ from understudy.errors import PrivacyError
 from understudy.nets import autoencoder, layers
 from understudy.nets.autoencoder import DECODER, Autoencoder
 from understudy.training import dpsgd
-from understudy.training.dpsgd import Records, check_separable, clipped_gradients, pieces
+from understudy.training.dpsgd import RecordBatch, check_separable, clipped_gradients, pieces
 
 DENSE = Autoencoder(16, latent=2, labels=3, widths=(5,))
 CONV = Autoencoder(16, latent=2, labels=3, net="conv", shape=(4, 4))
@@ -21,7 +21,7 @@ ROWS, BOUND = 9, 0.5
 
 
 def vae_loss(spec: Autoencoder):
-    def loss(params: Mapping[str, Tensor], batch: Records) -> Tensor:
+    def loss(params: Mapping[str, Tensor], batch: RecordBatch) -> Tensor:
         return autoencoder.record_losses(spec, params, batch.x, batch.y, batch.noise)
 
     return loss
@@ -47,7 +47,8 @@ def summed(spec: Autoencoder, *of_each: list[int], x: Tensor | None = None, **te
     own, y, noise = rows()
     x = own if x is None else x
     clients = len(of_each)
-    parts = pieces(x, y, members(*of_each), clients, lambda row: noise[row])
+    drawn = members(*of_each)
+    parts = pieces(x, y, drawn, clients, noise[drawn[:, 1]])
     return clipped_gradients(vae_loss(spec), stacked(spec, clients), parts, BOUND, **terms).value
 
 
@@ -65,10 +66,10 @@ def test_unequal_clients_get_the_sums_of_their_records_alone(spec: Autoencoder) 
 def test_a_small_gradient_is_left_as_it_is() -> None:
     own, y, noise = rows()
     params = stacked(DENSE, 1)
-    parts = pieces(own, y, members([0, 1]), 1, lambda row: noise[row])
+    parts = pieces(own, y, members([0, 1]), 1, noise[:2])
     value = clipped_gradients(vae_loss(DENSE), params, parts, 1e6).value
     leaves = {n: p.clone().requires_grad_() for n, p in params.items()}
-    batch = Records(own[None, :2], y[None, :2], torch.ones(1, 2), noise[None, :2])
+    batch = RecordBatch(own[None, :2], y[None, :2], torch.ones(1, 2), noise[None, :2])
     plain = torch.autograd.grad(vae_loss(DENSE)(leaves, batch).sum(), list(leaves.values()))
     wanted = torch.cat([g.flatten(1) for g in plain], dim=1).double()
     assert torch.allclose(value, wanted, rtol=1e-4, atol=1e-4)
@@ -134,7 +135,7 @@ def test_the_sum_does_not_depend_on_the_number_of_threads() -> None:
 
 def test_padding_adds_nothing_wherever_it_stands_and_whatever_it_holds() -> None:
     own, y, noise = rows()
-    full = Records(own[None], y[None], torch.ones(1, ROWS), noise[None])
+    full = RecordBatch(own[None], y[None], torch.ones(1, ROWS), noise[None])
     real = full.real.clone()
     real[0, [0, 4, 8]] = 0
     loss, params = vae_loss(DENSE), stacked(DENSE, 1)
@@ -149,9 +150,9 @@ def test_only_what_is_asked_for_is_differentiated() -> None:
     assert float(part.norm()) == pytest.approx(BOUND, rel=2e-3)
 
 
-def probe() -> Records:
+def probe() -> RecordBatch:
     x, y, noise = rows()
-    return Records(x[None], y[None], torch.ones(1, ROWS), noise[None])
+    return RecordBatch(x[None], y[None], torch.ones(1, ROWS), noise[None])
 
 
 @pytest.mark.parametrize("spec", [DENSE, CONV], ids=["dense", "conv"])
@@ -159,13 +160,13 @@ def test_the_loss_of_a_vae_is_separable(spec: Autoencoder) -> None:
     check_separable(vae_loss(spec), stacked(spec, 1), probe())
 
 
-def normalised(params: Mapping[str, Tensor], batch: Records) -> Tensor:
+def normalised(params: Mapping[str, Tensor], batch: RecordBatch) -> Tensor:
     """As a VAE behind BatchNorm."""
     centred = batch.x - batch.x.mean(1, keepdim=True)
     return vae_loss(DENSE)(params, replace(batch, x=centred))
 
 
-def penalised(params: Mapping[str, Tensor], batch: Records) -> Tensor:
+def penalised(params: Mapping[str, Tensor], batch: RecordBatch) -> Tensor:
     """As a WAE: the batch's MMD on top."""
     z, _ = autoencoder.encode(DENSE, params, batch.x, batch.y)
     return vae_loss(DENSE)(params, batch) + autoencoder.mmd(z, batch.noise).unsqueeze(1)
@@ -178,7 +179,7 @@ def test_a_loss_that_couples_records_is_refused(loss) -> None:
 
 
 def test_a_loss_that_is_already_summed_is_refused() -> None:
-    def total(params: Mapping[str, Tensor], batch: Records) -> Tensor:
+    def total(params: Mapping[str, Tensor], batch: RecordBatch) -> Tensor:
         return vae_loss(DENSE)(params, batch).sum(1)
 
     with pytest.raises(PrivacyError, match="per record"):
@@ -196,7 +197,7 @@ def test_rounding_stays_within_what_the_clip_sets_aside_for_many_narrow_records(
 
     def total(rows: Tensor) -> Tensor:
         drawn = torch.stack((torch.zeros_like(rows), rows), dim=1)
-        parts = pieces(x, y, drawn, 1, lambda row: noise[row])
+        parts = pieces(x, y, drawn, 1, noise[drawn[:, 1]])
         return clipped_gradients(vae_loss(spec), params, parts, 1.0).value[0]
 
     every = torch.arange(n)
@@ -208,9 +209,9 @@ def test_a_gradient_beyond_all_measure_counts_as_zero_or_is_clipped(size: float)
     spec = Autoencoder(1, latent=1, widths=(1,), loss="mse", activation="linear")
     params = {name: torch.full_like(p, size) for name, p in stacked(spec, 1).items()}
     parts = pieces(torch.full((1, 1), 0.5), torch.zeros(1, dtype=torch.long), members([0]), 1,
-                   lambda row: torch.ones(1, 1))  # fmt: skip
+                   torch.ones(1, 1))  # fmt: skip
 
-    def loss(params: Mapping[str, Tensor], batch: Records) -> Tensor:
+    def loss(params: Mapping[str, Tensor], batch: RecordBatch) -> Tensor:
         return layers.apply(spec.decoder, params, batch.noise, DECODER).sum(-1)
 
     found = clipped_gradients(loss, params, parts, BOUND, only=DECODER).value

@@ -13,7 +13,7 @@ from understudy.nets import autoencoder
 from understudy.nets.autoencoder import Autoencoder
 from understudy.nets.layers import Conv, ConvTranspose, Dense, Layer, Net
 from understudy.privacy.account import Event, cost
-from understudy.training.dpsgd import ROUNDING, Records, clipped_gradients, pieces
+from understudy.training.dpsgd import ROUNDING, RecordBatch, clipped_gradients, pieces
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -95,10 +95,10 @@ def test_clipped_sums_equal_those_of_opacus(name: str, bound: float) -> None:
     draw = torch.randn(BATCH, spec.latent, generator=rng)
     members = torch.stack((torch.zeros(BATCH, dtype=torch.long), torch.arange(BATCH)), 1)
 
-    def loss(params, batch: Records) -> Tensor:
+    def loss(params, batch: RecordBatch) -> Tensor:
         return autoencoder.record_losses(spec, params, batch.x, batch.y, batch.noise)
 
-    parts = pieces(x, y, members, 1, lambda row: draw[row])
+    parts = pieces(x, y, members, 1, draw[members[:, 1]])
     params = {n: p.unsqueeze(0) for n, p in start.items()}
     ours = clipped_gradients(loss, params, parts, bound).value[0]
     theirs = opacus_sum(spec, start, (x, y, draw), bound * (1 - ROUNDING))

@@ -6,21 +6,25 @@ import numpy as np
 import pytest
 import torch
 
-from understudy.nets import autoencoder, layers, stacked
+from understudy.nets import autoencoder, classifier, layers
 from understudy.nets.autoencoder import Autoencoder
-from understudy.nets.stacked import ClassifierNet
-from understudy.rng import Streams
+from understudy.nets.classifier import ClassifierNet
+from understudy.rng import Draws, Streams
 from understudy.training import batches, loop, optim
-from understudy.training.batches import Batches, Rows
+from understudy.training.batches import Batches, Holdings
 from understudy.training.optim import Adam, Sgd
 
 COUNTS = np.array([5, 0, 9, 1, 4])
-ROWS = Rows(None, COUNTS.cumsum() - COUNTS, COUNTS)
+ROWS = Holdings(None, COUNTS.cumsum() - COUNTS, COUNTS)
 DENSE = Autoencoder(6, 2, widths=(5,), variational=False)
 CONV = Autoencoder(16, 2, net="conv", shape=(4, 4), variational=False)
 SERIES = Autoencoder(
     6, 2, widths=(4,), net="recurrent", shape=(3, 2), loss="mse", variational=False
 )  # fmt: skip
+
+
+def draws(name: str = "test", sites: int = len(COUNTS)) -> Draws:
+    return Streams.from_seed(0).sites(name, 0, range(sites))
 
 
 def data(spec: Autoencoder) -> tuple[torch.Tensor, torch.Tensor]:
@@ -44,7 +48,7 @@ def plain_loss(spec: Autoencoder):
 
 
 def plan(number: int = 3) -> Batches:
-    return batches.epochs(ROWS, number, 2, rng=np.random.default_rng(0))
+    return batches.epochs(ROWS, number, 2, rng=draws())
 
 
 def one_by_one(spec: Autoencoder, chosen: Batches, rate: float) -> layers.Params:
@@ -58,7 +62,7 @@ def one_by_one(spec: Autoencoder, chosen: Batches, rate: float) -> layers.Params
             index = chosen.index[step, c : c + 1]
             batch = loop.Batch(
                 x[index], y[index], chosen.weight[step, c : c + 1],
-                torch.tensor([c]), step, torch.Generator(),
+                torch.tensor([c]), step, None,
             )  # fmt: skip
             reference.zero_grad()
             plain_loss(spec)(own, batch).sum().backward()
@@ -72,7 +76,7 @@ def fit(spec: Autoencoder, chosen: Batches, optimiser=None, **options):
     chosen_optimiser = optimiser or Adam(1e-2)
     loss = options.pop("loss", plain_loss(spec))
     params = options.pop("params", start(spec))
-    rng = options.pop("rng", Streams.from_seed(0))
+    rng = options.pop("rng", draws())
     return loop.train(params, loss, x, y, chosen, chosen_optimiser, rng=rng, **options)
 
 
@@ -95,13 +99,13 @@ def test_ragged_classifiers_learn_the_same_in_any_company(kind):
     spec = ClassifierNet(256, 3, kind, widths=(7,), shape=(16, 16) if kind == "lenet" else ())
     rng, rows = torch.Generator().manual_seed(0), int(COUNTS.sum())
     x, y = torch.rand(rows, 256, generator=rng), torch.randint(3, (rows,), generator=rng)
-    params = layers.stack(stacked.init(spec, rng=rng), len(COUNTS))
+    params = layers.stack(classifier.init(spec, rng=rng), len(COUNTS))
 
     def loss(params, batch):
-        return stacked.cross_entropy_loss(spec, params, batch.x, batch.y, batch.weight)
+        return classifier.cross_entropy_loss(spec, params, batch.x, batch.y, batch.weight)
 
     def trained(chunk):
-        optimiser, streams = Sgd(0.1), Streams.from_seed(0)
+        optimiser, streams = Sgd(0.1), draws()
         return loop.train(params, loss, x, y, plan(), optimiser, chunk=chunk, rng=streams)[0]
 
     whole, alone = trained(len(COUNTS)), trained(1)
@@ -120,11 +124,11 @@ def test_gathering_rows_step_by_step_does_not_change_the_result(spec, monkeypatc
 
 def test_a_wae_of_ragged_clients_trains_like_each_client_alone():
     """Padding must not leak into the penalty, which sees all rows of a client together."""
-    chosen = batches.epochs(ROWS, 1, 9, rng=np.random.default_rng(0))
-    draws = torch.randn(1, len(COUNTS), 9, 2, generator=torch.Generator().manual_seed(2))
+    chosen = batches.epochs(ROWS, 1, 9, rng=draws())
+    drawn = torch.randn(1, len(COUNTS), 9, 2, generator=torch.Generator().manual_seed(2))
 
     def loss(params, batch):
-        prior = draws[batch.step, batch.members]
+        prior = drawn[batch.step, batch.members]
         return autoencoder.wae_loss(SERIES, params, batch.x, batch.y, batch.weight, prior=prior)
 
     together, _ = fit(SERIES, chosen, loss=loss)
@@ -135,7 +139,7 @@ def test_a_wae_of_ragged_clients_trains_like_each_client_alone():
         index = chosen.index[0, c : c + 1, :n]
         weight = torch.full((1, n), 1 / n)
         total = autoencoder.wae_loss(
-            SERIES, own, x[index], y[index], weight, prior=draws[0, c : c + 1, :n]
+            SERIES, own, x[index], y[index], weight, prior=drawn[0, c : c + 1, :n]
         )  # fmt: skip
         reference = torch.optim.Adam(own.values(), lr=1e-2)
         total.sum().backward()
@@ -189,7 +193,7 @@ def test_kept_optimiser_state_continues_where_it_stopped():
         Batches(longer.index[s], longer.weight[s], torch.tensor([half]))
         for s in (slice(0, half), slice(half, None))
     ]
-    options = dict(rng=Streams.from_seed(0))
+    options = dict(rng=draws(sites=1))
     first = start(DENSE, 1)
     whole, _ = loop.train(first, plain_loss(DENSE), x, y, longer, Adam(1e-2), **options)
     params, state = first, optim.start(Adam(), first)
@@ -216,7 +220,8 @@ def test_what_came_in_is_not_written_to():
 
 def vae_loss_of(spec: Autoencoder):
     def loss(params, batch):
-        return autoencoder.vae_loss(spec, params, batch.x, batch.y, batch.weight, noise=batch.noise)
+        rows = (batch.x, batch.y, batch.weight)
+        return autoencoder.vae_loss(spec, params, *rows, draw=batch.normal(spec.latent))
 
     return loss
 
@@ -243,7 +248,7 @@ def test_one_broken_client_does_not_touch_the_others():
 
 
 def test_max_norm_caps_what_a_step_can_do():
-    once = batches.steps(ROWS, 1, 2, rng=np.random.default_rng(0))
+    once = batches.steps(ROWS, 1, 2, rng=draws())
     trained, _ = fit(DENSE, once, Sgd(1.0), max_norm=1e-3)
     moved = layers.flatten(DENSE.decoder, trained, "decoder.") - layers.flatten(
         DENSE.decoder, start(DENSE), "decoder."
@@ -260,9 +265,7 @@ def test_a_layer_used_twice_in_a_step_gets_both_gradients():
         return layers.apply(net, own, layers.apply(net, own, batch.x)).square().sum((1, 2))
 
     both = Batches(torch.tensor([[[0], [1]]]), torch.ones(1, 2, 1), torch.ones(2, dtype=torch.long))
-    trained, _ = loop.train(
-        params, loss, x, torch.zeros(2), both, Sgd(0.1), rng=Streams.from_seed(0)
-    )
+    trained, _ = loop.train(params, loss, x, torch.zeros(2), both, Sgd(0.1), rng=draws(sites=2))
     leaf = {n: p.clone().requires_grad_() for n, p in params.items()}
     total = layers.apply(net, leaf, layers.apply(net, leaf, x[:, None])).square().sum()
     grads = dict(zip(leaf, torch.autograd.grad(total, list(leaf.values())), strict=True))
@@ -273,7 +276,7 @@ def test_a_layer_used_twice_in_a_step_gets_both_gradients():
 def test_convolutions_run_one_client_at_a_time_unless_they_are_small():
     assert loop.chunk_size(start(CONV)) == 1
     lenet = ClassifierNet(784, 10, "lenet", shape=(28, 28))
-    small = layers.stack(stacked.init(lenet, rng=torch.Generator()), 20)
+    small = layers.stack(classifier.init(lenet, rng=torch.Generator()), 20)
     assert loop.chunk_size(small) == loop.PATCH_CLIENTS
     assert loop.chunk_size(start(DENSE), limit=10**6) > 1
     assert loop.chunk_size(start(DENSE), limit=1) == 1
@@ -282,18 +285,18 @@ def test_convolutions_run_one_client_at_a_time_unless_they_are_small():
 def test_fixed_kernels_keep_a_chunk_small_too():
     spec = ClassifierNet(256, 3, "lenet", shape=(16, 16))
     clients, widths = 60, []
-    params = layers.stack(stacked.init(spec, rng=torch.Generator().manual_seed(0)), clients)
+    params = layers.stack(classifier.init(spec, rng=torch.Generator().manual_seed(0)), clients)
     dense = tuple(f"{i}." for i, layer in enumerate(spec.net) if isinstance(layer, layers.Dense))
 
     def loss(params, batch):
         widths.append(len(batch.x))
-        return stacked.cross_entropy_loss(spec, params, batch.x, batch.y, batch.weight)
+        return classifier.cross_entropy_loss(spec, params, batch.x, batch.y, batch.weight)
 
     index = torch.arange(clients)[None, :, None]
     batches = Batches(index, torch.ones(1, clients, 1), torch.ones(clients, dtype=torch.long))
     x, y = torch.rand(clients, 256), torch.arange(clients) % 3
     trained, _ = loop.train(
-        params, loss, x, y, batches, Sgd(0.1), only=dense, rng=Streams.from_seed(0)
+        params, loss, x, y, batches, Sgd(0.1), only=dense, rng=draws(sites=clients)
     )
     assert sum(widths) == clients and max(widths) <= loop.PATCH_CLIENTS
     for name, value in trained.items():

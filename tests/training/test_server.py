@@ -44,7 +44,7 @@ def test_plain_sgd_adds_up_the_means_along_the_cosine() -> None:
 def test_momentum_carries_a_change_on_after_it_has_stopped() -> None:
     mean = torch.ones(3)
     states = walk(ServerOptimiser("p", 100, "sgd", 1.0, 0.9), [mean, 0 * mean])
-    torch.testing.assert_close(states[1]["velocity"], 0.09 * mean)
+    torch.testing.assert_close(states[1]["velocity"], 0.9 * mean)
     assert (states[1]["p"] > states[0]["p"]).all()
 
 

@@ -24,7 +24,7 @@ def _check(claim: Claim) -> str:
     """ε by the second accountant; pure ε is a sum, which has none."""
     if claim.epsilon_rdp is None:
         return ""
-    return "added up" if added_up([claim]) else f"{claim.epsilon_rdp:.4g}"
+    return "added up" if added_up([claim]) else round_up(claim.epsilon_rdp, 4)
 
 
 def _claims_table(claims: Sequence[Claim]) -> Table:
@@ -35,7 +35,7 @@ def _claims_table(claims: Sequence[Claim]) -> Table:
         table.add_column(heading, overflow="fold")
     for claim in claims:
         said = (claim.adversary, claim.unit, claim.relation, _price(claim.epsilon))
-        cells = (*said, f"{claim.delta:.2g}", _check(claim))
+        cells = (*said, round_up(claim.delta, 2), _check(claim))
         table.add_row(*cells[: len(headings)])
     return table
 

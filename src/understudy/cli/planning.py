@@ -18,9 +18,7 @@ from understudy.data.split import check_options
 from understudy.errors import StudyError
 from understudy.federation.recipe import Recipe
 from understudy.privacy.claim import Claim, claims, projection, round_up
-from understudy.privacy.plan import NO_BOUND, Part, PrivacyPlan
-from understudy.privacy.respond import Response
-from understudy.privacy.select import Selection
+from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import build
 from understudy.study import Study
 
@@ -80,8 +78,8 @@ def as_json(found: Costed) -> dict[str, Any]:
         "recipe": study.recipe,
         "plan": plan.to_dict(),
         "bytes_per_round_and_site": _message_bytes(found.recipe),
-        "epsilon_per_update": plan.update_epsilon,
-        "updates_per_site": sum(phase.participations for phase in plan.phases),
+        "epsilon_per_update": plan.own.update_epsilon,
+        "updates_per_site": plan.participations,
         "claims": [claim.to_dict() for claim in found.claims],
         "warnings": warnings(study, plan),
         **_net(found.recipe),
@@ -95,7 +93,7 @@ def show(found: Costed) -> None:
     console.print(_table(found))
     console.print(claims_panel(found.claims))
     warn(found.study, plan, console)
-    if info.corrections and plan.trust != "none":  # they are about ε
+    if info.corrections and plan.private:  # they are about ε
         console.print(f"[dim]{info.corrections}[/]")
     if found.projected:
         console.print(_projections(found.projected))
@@ -120,14 +118,14 @@ def _table(found: Costed) -> Table:
 
 
 def _protects(plan: PrivacyPlan) -> str:
-    if plan.trust == "none":
+    if not plan.private:
         return "nothing: trust = none"
     return f"one {plan.unit} among {plan.units}, {plan.trust} trust"
 
 
 def _rounds(plan: PrivacyPlan) -> str:
     first = f"{_many(plan.first, 'round')} of warm start, then " if plan.first else ""
-    return f"{first}{_many(plan.rounds, 'round')}"
+    return f"{first}{_many(plan.own.rounds, 'round')}"
 
 
 def _many(count: int, noun: str) -> str:
@@ -135,58 +133,30 @@ def _many(count: int, noun: str) -> str:
 
 
 def _cohort(plan: PrivacyPlan) -> str:
-    if plan.size is not None:
-        return f"{plan.size} sites per round on a public schedule, each at most {plan.calls} times"
-    if plan.rate is None:
+    own = plan.own
+    if own.size is not None:
+        return f"{own.size} sites per round on a public schedule, each at most {own.calls} times"
+    if own.rate is None:
         return "every site in every round"
-    return f"each site joins a round with probability {plan.rate:g}, by a secret coin flip"
+    return f"each site joins a round with probability {own.rate:g}, by a secret coin flip"
 
 
 def _mechanisms(plan: PrivacyPlan) -> dict[str, str]:
-    """What is done to updates before they are used, phase by phase; no line if nothing is."""
-    if plan.trust == "none" and all(part.bound >= NO_BOUND for part in plan.parts):
-        return {}
-    name = "mechanism" if plan.update_epsilon else "bound and noise"
-    phases = (", ".join(map(_mechanism, phase.parts)) for phase in plan.phases)
-    return {name: "; then ".join(phases)}
-
-
-def _mechanism(p: Part) -> str:
-    if isinstance(p.rule, Selection):
-        pool = f" from a random {p.rule.pool:,}" if p.rule.subset else ""
-        return (
-            f"{p.name}: {p.rule.output} of {p.rule.size:,} coordinates{pool}; the top "
-            f"{p.rule.top:,} provide {_below_one(p.rule.law.share)} of them on average (by "
-            f"chance: {_below_one(p.rule.top / p.rule.pool)}), ε = {round_up(p.rule.epsilon)}"
-        )
-    if isinstance(p.rule, Response):
-        price = round_up(p.rule.epsilon)
-        return f"{p.name}: one bit, true with probability {p.rule.truth:.3g}, ε = {price}"
-    return (
-        f"{p.name}: norm ≤ {p.bound:.4g}, z = {p.noise:.4g} ({p.slot} slot)"
-        + (f", {_many(p.steps, 'step')} per round" if p.slot == "step" else "")
-        + (f", each record joins with probability {p.rate:.3g}" if p.rate else "")
+    """What is done to updates before they are used, phase by phase."""
+    phases = (
+        ", ".join(part.mechanism.describe(part) for part in phase.parts) for phase in plan.phases
     )
-
-
-def _below_one(share: float) -> str:
-    """Two digits of a share, more where they would make it look like all."""
-    return f"{share:.2g}" if share < 0.995 else f"{math.floor(share * 1e3) / 1e3:g}"
+    return {"mechanism": "; then ".join(phases)}
 
 
 def _sends(recipe: Recipe) -> str:
     """What travels, in words a data owner can check."""
     size, plan = _message_bytes(recipe), recipe.plan
-    rounds = sum(phase.participations for phase in plan.phases)
-    if plan.update_epsilon is None:
-        return f"{size / 1e3:,.3g} kB per round, in up to {_many(rounds, 'round')}"
-    whole = 4 * sum(math.prod(part.shape) for part in plan.parts)
-    chosen = sum(p.rule.output for p in plan.parts if isinstance(p.rule, Selection))
-    bit = " and a bit" if any(isinstance(p.rule, Response) for p in plan.parts) else ""
-    return (
-        f"a sign, {_many(chosen, 'coordinate')}{bit}: {size} bytes plus about 0.6 kB of headers "
-        f"(chosen from {whole / 1e3:,.3g} kB), in up to {_many(rounds, 'round')}"
-    )
+    rounds = f"in up to {_many(plan.participations, 'round')}"
+    if plan.own.update_epsilon is None:
+        return f"{size / 1e3:,.3g} kB per round, {rounds}"
+    whole = 4 * sum(math.prod(part.shape) for part in plan.own.parts)
+    return f"{size} bytes and a header per round (chosen from {whole / 1e3:,.3g} kB), {rounds}"
 
 
 def _net(recipe: Recipe) -> dict[str, str]:
@@ -203,12 +173,13 @@ def warn(study: Study, plan: PrivacyPlan, console: Console) -> None:
 
 def _lifetime(plan: PrivacyPlan) -> dict[str, str]:
     """ε per update, and in total per site, where choices are sent."""
-    if plan.update_epsilon is None:
+    each, updates = plan.own.update_epsilon, plan.own.participations
+    if each is None:
         return {}
     return {
-        "ε per update": round_up(plan.update_epsilon),
-        "total ε per site": f"{round_up(plan.update_epsilon * plan.participations)} "
-        f"({_many(plan.participations, 'update')}; it refuses more)",
+        "ε per update": round_up(each),
+        "total ε per site": f"{round_up(each * updates)} ({_many(updates, 'update')}; it refuses "
+        "more)",
     }
 
 
@@ -222,8 +193,8 @@ def _projections(projected: Sequence[dict[str, float]]) -> Table:
             f"{row['population']:,}",
             f"{row['rate']:.3g}",
             f"{row['noise']:.3g}",
-            f"{row['central']:.3g}",
-            f"{row['local']:.3g}",
+            round_up(row["central"]),
+            round_up(row["local"]),
             f"{row['delta']:.2g}",
         )
     return table

@@ -49,7 +49,9 @@ def run(
     ),
     resume: bool = typer.Option(False, "--resume", help="Continue an interrupted run."),
     rows: int = typer.Option(1000, help="Rows of the sample inside the release."),
-    wire: bool = typer.Option(False, "--wire", help="Send every message through the byte format."),
+    wire: bool = typer.Option(
+        False, "--wire", help="Let the sites exchange bytes, as on a network."
+    ),
     quiet: bool = QUIET,
     json: bool = JSON,
 ) -> None:
@@ -71,8 +73,8 @@ def run(
 
         loaded = Study.load(study)
         try:
-            options = {"seed": seed, "resume": resume, "wire": wire, "rows": rows}
-            release = train(loaded, out, quiet or json, aloud=not json, **options)
+            options = {"seed": seed, "resume": resume, "rows": rows}
+            release = train(loaded, out, quiet or json, aloud=not json, wire=wire, **options)
         except KeyboardInterrupt:
             say_interrupted(study, out)
             raise typer.Exit(130) from None

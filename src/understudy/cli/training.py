@@ -19,13 +19,15 @@ from understudy.federation.recipe import Recipe
 from understudy.privacy.claim import claims, round_up, spent_so_far
 from understudy.recipes import build
 from understudy.release.bundle import Release
-from understudy.run import run as run_study
+from understudy.run import Doing, run, run_apart
 from understudy.study import Study
 
 __all__ = ["say_done", "say_interrupted", "train"]
 
 
-def train(study: Study, out: Path, quiet: bool, *, aloud: bool = True, **options: Any) -> Release:
+def train(
+    study: Study, out: Path, quiet: bool, *, aloud: bool = True, wire: bool = False, **options: Any
+) -> Release:
     """Run a study under a progress bar that shows rounds and ε so far; ``aloud``: warn first."""
     with spinner(SOLVING, quiet):
         recipe = build(study)
@@ -35,17 +37,15 @@ def train(study: Study, out: Path, quiet: bool, *, aloud: bool = True, **options
     with bar(f"training {study.name}", quiet) as tick, _between_rounds() as interrupted:
         tick(0, 1, "reading rows")
 
-        def progress(done: int, total: int) -> None:
-            tick(done, total, "" if quiet else price(done))
-            if interrupted() and done < total:
+        def progress(doing: Doing, done: int, total: int) -> None:
+            if doing == "reading":
+                reading(tick)(done, total)
+            else:
+                tick(done, total, "" if quiet else price(done))
+            if interrupted() and (done < total or doing == "reading"):
                 raise KeyboardInterrupt
 
-        def read(done: int, total: int) -> None:
-            reading(tick)(done, total)
-            if interrupted():  # nothing is spent yet: there is no round to wait for
-                raise KeyboardInterrupt
-
-        return run_study(study, out=out, reading=read, progress=progress, **options)
+        return (run_apart if wire else run)(study, out=out, progress=progress, **options)
 
 
 @contextmanager
@@ -80,7 +80,7 @@ def _price_so_far(recipe: Recipe) -> Callable[[int], str]:
         warm = "warm start and pre-training, " if done < recipe.plan.first else ""
         return f"{warm}{of}ε ≤ {round_up(spent)} so far"
 
-    return (lambda done: "not private") if recipe.plan.trust == "none" else note
+    return note if recipe.plan.private else (lambda done: "not private")
 
 
 def say_done(release: Release, out: Path) -> None:

@@ -20,7 +20,7 @@ _FEW_NOISED, _FEW_VOTES = 20, 100  # the smallest studies that gave useful resul
 
 def warnings(study: Study, plan: PrivacyPlan) -> list[str]:
     """Why little will be learned, if so: few, idle or reluctant sites, or choices near random."""
-    rules = [part.rule for part in plan.parts if isinstance(part.rule, Selection)]
+    rules = [p.mechanism for p in plan.own.parts if isinstance(p.mechanism, Selection)]
     found = [said(rule, plan) for rule in rules for said in (_of_chance, _of_votes)]
     first = (_of_few_sites(study, plan), _of_idle(plan, study.schema))
     return [warning for warning in (*first, *_of_caps(study, plan), *found) if warning]
@@ -28,8 +28,8 @@ def warnings(study: Study, plan: PrivacyPlan) -> list[str]:
 
 def _of_few_sites(study: Study, plan: PrivacyPlan) -> str:
     """Too few sites to protect a whole site and still learn something."""
-    votes = plan.update_epsilon is not None
-    if plan.trust == "none" or plan.unit != "site":
+    votes = plan.own.update_epsilon is not None
+    if not plan.private or plan.unit != "site":
         return ""
     if plan.sites >= (_FEW_VOTES if votes else _FEW_NOISED):
         return ""
@@ -69,25 +69,21 @@ def _of_idle(plan: PrivacyPlan, schema: Schema) -> str:
 
 def _of_caps(study: Study, plan: PrivacyPlan) -> Iterator[str]:
     """Sites that are called more often than their own caps allow."""
-    asked = _answers(plan)
+    asked = plan.participations
     for site, own in zip(study.sites, site_plans(study, plan), strict=True):
-        if _answers(own) < asked:
+        if own.participations < asked:
             yield (
                 f"Site {site.name} may be called {asked} times, and its cap ε = {site.epsilon:g} "
-                f"allows {_answers(own)}: it refuses the rest, where it sends and spends nothing."
+                f"allows {own.participations}: it refuses the rest, where it sends and spends "
+                "nothing."
             )
-
-
-def _answers(plan: PrivacyPlan) -> int:
-    """How often one site answers at most."""
-    return sum(phase.participations for phase in plan.phases)
 
 
 def _of_chance(rule: Selection, plan: PrivacyPlan) -> str:
     """A site's choice is barely better than random: ε per update is too small."""
-    chance = rule.top / rule.pool
-    if (rule.law.share - chance) / (1 - chance) >= _TELLING:
+    if rule.telling >= _TELLING:
         return ""
+    chance = rule.top / rule.pool
     once = "Each site already answers only once: a larger ε is the only way to learn more."
     often = (
         "A few updates with a large ε are better than many with a small one: remove study.rounds "
@@ -102,8 +98,9 @@ def _of_chance(rule: Selection, plan: PrivacyPlan) -> str:
 
 def _of_votes(rule: Selection, plan: PrivacyPlan) -> str:
     """A model too large for its sites: not every coordinate can be voted for."""
-    called = plan.size or round((plan.rate or 1) * plan.sites)
-    votes = rule.output * min(plan.rounds * called, plan.participations * plan.sites)
+    own = plan.own
+    called = own.size or round((own.rate or 1) * own.sites)
+    votes = rule.output * min(own.rounds * called, own.participations * own.sites)
     if votes >= rule.size:
         return ""
     return (

@@ -146,6 +146,22 @@ class OneHot:
             return x, torch.zeros(n, dtype=torch.long)
         return x, pick(chance[:, -self.label :], drawn, rng)
 
+    def draw(self, chance: Tensor, level: Tensor) -> Tensor:
+        """Features ``[n, width]`` drawn by their chances, with uniform ``level [n, width]``.
+
+        Of a group, the value whose exponential waiting time is over first, at rates as its odds.
+        """
+        out = (chance > level).to(chance.dtype)
+        if self.odds:
+            chance = chance / (1 - chance).clamp(min=_LEAST)
+        waits = -torch.log(level) / chance.clamp(min=_LEAST)
+        groups = [(start, g.width) for g, start in self._places if g.kind != "flag"]
+        groups += [(self.width - self.label, self.label)] if self.label else []
+        for start, width in groups:
+            first = waits[:, start : start + width].argmin(dim=1)
+            out[:, start : start + width] = functional.one_hot(first, width).to(out.dtype)
+        return out
+
     def uniform(self, n: int, *, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         """Rows that anyone can draw who knows the schema: every value as likely as any other."""
         return self.decode(torch.full((n, self.width), 0.5), drawn=True, rng=rng)

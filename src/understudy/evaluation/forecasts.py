@@ -31,7 +31,7 @@ from understudy.evaluation.rows import Rows
 from understudy.evaluation.score import Compared, Score, interval, weights
 from understudy.evaluation.students import Tick, silent
 from understudy.evaluation.utility import Progress, StudentScores, ticker
-from understudy.nets.classifier import Dense, Student, init, logits, one_thread
+from understudy.nets.student import Dense, Student, init, logits, one_thread
 from understudy.rng import Streams
 
 __all__ = [

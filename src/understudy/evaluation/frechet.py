@@ -26,7 +26,7 @@ from understudy.evaluation.rows import Rows
 from understudy.evaluation.score import Compared, Score, distance, weights
 from understudy.evaluation.students import Tick
 from understudy.evaluation.utility import Progress, share
-from understudy.nets.classifier import Student, cnn_student, features, fit, one_thread
+from understudy.nets.student import Student, cnn_student, features, fit, one_thread
 from understudy.rng import Streams
 
 if TYPE_CHECKING:

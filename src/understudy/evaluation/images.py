@@ -9,7 +9,7 @@ import numpy as np
 from understudy.data.schema import Schema
 from understudy.evaluation import students
 from understudy.evaluation.rows import Rows
-from understudy.nets.classifier import Training
+from understudy.nets.student import StudentTraining
 from understudy.rng import Streams
 
 __all__ = ["score_images"]
@@ -25,7 +25,7 @@ def score_images(
     schema: Schema,
     *,
     rng: Streams,
-    training: Training | None = None,
+    training: StudentTraining | None = None,
 ) -> dict[str, float]:
     """Accuracy on test images of classifiers that saw only ``x`` (float32 ``[n, F]`` in [0, 1]).
 

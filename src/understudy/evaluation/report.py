@@ -163,7 +163,7 @@ def _tiles(m: Material) -> list[Tile]:
     if best is not None:
         accuracy = best["accuracy"]
         beside = f"vs {words.percent(accuracy.real.value)}" if accuracy.real else ""
-        said = f"of real test data predicted right, {best.student}: trained on synthetic vs real"
+        said = f"of real test data predicted correctly, {best.student}: synthetic vs real"
         tiles.append(Tile("Utility", words.percent(accuracy.synthetic.value), said, beside))
     elif m.forecasts.main is not None:
         tiles.append(_forecast_tile(m.forecasts.main))

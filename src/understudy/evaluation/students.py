@@ -21,10 +21,10 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from understudy.data.schema import Schema
 from understudy.evaluation.rows import Rows
-from understudy.nets.classifier import (
+from understudy.nets.student import (
     Dense,
     Student,
-    Training,
+    StudentTraining,
     cnn_student,
     conv_student,
     dense_student,
@@ -47,8 +47,8 @@ __all__ = [
     "thesis_students",
 ]
 
-TRAINING = Training()
-IMAGE_TRAINING = Training(rate=1e-3, decay=0.0, penalty=1e-4)
+TRAINING = StudentTraining()
+IMAGE_TRAINING = StudentTraining(rate=1e-3, decay=0.0, penalty=1e-4)
 ITERATIONS = 100
 
 Tick = Callable[[int, int], None]
@@ -63,7 +63,7 @@ def students(schema: Schema) -> Mapping[str, Learner]:
     return {"logistic regression": _logistic, "random forest": _forest, "neural network": _dense}
 
 
-def image_students(training: Training | None = None) -> Mapping[str, Learner]:
+def image_students(training: StudentTraining | None = None) -> Mapping[str, Learner]:
     """The classifiers of DPD-fVAE; ``training`` is of the MLP and the CNN."""
     how = training or IMAGE_TRAINING
     return {
@@ -73,7 +73,7 @@ def image_students(training: Training | None = None) -> Mapping[str, Learner]:
     }
 
 
-def thesis_students(training: Training | None = None) -> Mapping[str, Learner]:
+def thesis_students(training: StudentTraining | None = None) -> Mapping[str, Learner]:
     """The FedVAE thesis's convolutional student (§4.4.3) and a regression by small steps."""
     how, quick = training or TRAINING, replace(training or TRAINING, rate=1e-2)
     return {
@@ -82,7 +82,7 @@ def thesis_students(training: Training | None = None) -> Mapping[str, Learner]:
     }
 
 
-def table_students(training: Training | None = None) -> Mapping[str, Learner]:
+def table_students(training: StudentTraining | None = None) -> Mapping[str, Learner]:
     """The students of Jiang's thesis (§4.5.2): a two-layer network (96 units) and a forest."""
     how = training or TRAINING
     layers = (Dense(96),)
@@ -171,7 +171,7 @@ def _forest(schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick)
     return _spread(model.predict_proba(x), model.classes_, schema.n_classes)
 
 
-def _taught(spec: Callable[[Schema], Student], training: Training) -> Learner:
+def _taught(spec: Callable[[Schema], Student], training: StudentTraining) -> Learner:
     """The learner that trains this network on rows as they are."""
 
     def learn(schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick) -> np.ndarray:

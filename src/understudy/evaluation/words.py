@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from understudy.privacy.account import round_up
+
 __all__ = ["ClaimWords", "best_guess", "headline", "in_words", "number", "percent", "upper"]
 
 WEAK = 0.99
@@ -65,7 +67,7 @@ def in_words(claim: Mapping[str, Any]) -> ClaimWords:
         statement=_tidy(str(claim.get("words") or _statement(claim, epsilon, delta))),
         private=epsilon is not None,
         epsilon="no ε" if epsilon is None else f"ε = {upper(epsilon)}",
-        delta=f"δ = {number(delta)}",
+        delta=f"δ = {upper(delta)}",
         guess=guess,
         guess_words=_guess_words(claim, epsilon, guess),
         facts=_facts(claim),
@@ -100,11 +102,8 @@ def number(value: float) -> str:
 
 
 def upper(value: float) -> str:
-    """A bound to three significant figures, rounded up: a claim never looks better than it is."""
-    if value <= 0:
-        return number(value)
-    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
-    return number(math.ceil(round(value / unit, 6)) * unit)
+    """A bound as `number` writes it, rounded up: a claim never looks better than it is."""
+    return number(float(round_up(value, 3 if 1e-3 <= value < 1e5 else 2)))
 
 
 def percent(value: float) -> str:
@@ -127,7 +126,7 @@ def _statement(claim: Mapping[str, Any], epsilon: float | None, delta: float) ->
         return f"Against {who}: no protection is claimed."
     return (
         f"Against {who}, whether any one {claim.get('unit', 'record')} took part is protected "
-        f"with ε = {upper(epsilon)} at δ = {number(delta)}."
+        f"with ε = {upper(epsilon)} at δ = {upper(delta)}."
     )
 
 

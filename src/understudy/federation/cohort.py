@@ -12,16 +12,16 @@ from functools import lru_cache
 
 import numpy as np
 
-from understudy.rng import NoiseSource, Streams
+from understudy.rng import Draws, Streams
 
 __all__ = ["draw_cohort", "scheduled"]
 
 
-def draw_cohort(sites: int, rate: float | None, *, source: NoiseSource) -> np.ndarray:
+def draw_cohort(sites: int, rate: float | None, *, source: Draws) -> np.ndarray:
     """Indices of the sites that join: each by its own coin flip, or all when ``rate`` is None."""
     if rate is None:
         return np.arange(sites)
-    return np.flatnonzero(source.coins(sites, rate))
+    return np.flatnonzero(source.coins(sites, rate)[0])
 
 
 def scheduled(sites: int, size: int, round: int, *, rng: Streams) -> np.ndarray:

@@ -1,8 +1,8 @@
 """The one round loop.
 
-Order within a round, and why: draw the cohort in secret; note it; **charge**; ask the
-sites; check and sum; fill the server slot; step; checkpoint. Everything a recipe could
-get wrong about privacy happens here and not there.
+Order within a round, and why: draw the cohort in secret; note it; **charge**; gather the total
+from the sites; step; checkpoint. A round without a total is void: it stays charged and the model
+does not move. Everything a recipe could get wrong about privacy happens here and not there.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import torch
 
 from understudy.errors import OutputError, ReleaseError
-from understudy.federation.aggregate import aggregate
 from understudy.federation.checkpoint import Checkpoint, Saved
 from understudy.federation.cohort import draw_cohort, scheduled
+from understudy.federation.gather import Gather
 from understudy.federation.recipe import Recipe, State, Task
 from understudy.privacy.clip import Sealed
 from understudy.privacy.ledger import Ledger, receipts_in
@@ -29,10 +30,15 @@ __all__ = ["Engine", "Runtime"]
 Progress = Callable[[int, int], None]
 _PAUSE = 1.0  # seconds between checkpoints where cohorts follow a schedule
 _RUNTIME = "runtime/"  # prefix of what the runtime keeps, beside the recipe's own state
+_COMPLETED = "engine/completed"  # rounds that had a total
 
 
 class Runtime(Protocol):
     """How a cohort is reached: in this process, or over a network."""
+
+    @property
+    def ran(self) -> str:
+        """What ran where, as claims say it: a key of `privacy.claim.RAN`."""
 
     def exchange(self, task: Task, round: int, cohort: np.ndarray) -> Iterator[Sealed]:
         """Send the task, yield stacks of sealed replies; silent sites are simply absent."""
@@ -53,12 +59,14 @@ class Engine:
 
     recipe: Recipe
     runtime: Runtime
+    gather: Gather
     ledger: Ledger
     streams: Streams
     source: NoiseSource
     checkpoint: Checkpoint | None = None
     progress: Progress = lambda done, total: None
     _saved: float = 0.0
+    _completed: int = 0
 
     def train(self) -> State:
         """All rounds from the last checkpoint on."""
@@ -70,6 +78,8 @@ class Engine:
                 state = self._round(state, round)
             if self._due(round):
                 self._save(round + 1, state)
+        if not self._completed:
+            raise _nothing_learnt("none: no site answered, or every round was cut short")
         self.progress(plan.length, plan.length)
         return state
 
@@ -103,27 +113,27 @@ class Engine:
         if self.checkpoint and (plan.at(round).size is None or round == 0):
             self.checkpoint.begin(round, cohort)
         task = self.recipe.task(state, round)
-        if plan.trust != "none":
-            self.ledger.charge(plan.receipts(round, self._source_name))
-        replies = self.runtime.exchange(task, round, cohort)
-        total = aggregate(plan, replies, round, source=self.source)
+        if receipts := plan.receipts(round, self.source.name):
+            self.ledger.charge(receipts)
+        total = self.gather.total(self.runtime.exchange, task, round, cohort)
+        if total is None:
+            return state
+        self._completed += 1
         return self.recipe.step(state, total, rng=self.streams.child("step", round))
 
     def _cohort(self, round: int) -> np.ndarray:
-        phase = self.recipe.plan.at(round)
+        plan, phase = self.recipe.plan, self.recipe.plan.at(round)
         if phase.size is not None:
-            return scheduled(phase.sites, phase.size, round - phase.first, rng=self.streams)
-        return draw_cohort(phase.sites, phase.rate, source=self.source)
-
-    @property
-    def _source_name(self) -> str:
-        return "simulation" if self.source.is_simulation else "os"
+            begun = round - plan.start(plan.phase(round))
+            return scheduled(phase.sites, phase.size, begun, rng=self.streams)
+        return draw_cohort(phase.sites, phase.rate, source=self.source.server("cohort", round))
 
     def _save(self, round: int, state: State, runtime: State | None = None) -> None:
         self._saved = time.monotonic()
         if self.checkpoint:
             held = self.runtime.save() if runtime is None else runtime
             kept = {_RUNTIME + name: value for name, value in held.items()}
+            kept[_COMPLETED] = torch.tensor([self._completed])
             self.checkpoint.save(Saved(round, {**state, **kept}))
 
     def _resume(self) -> tuple[int, State]:
@@ -133,23 +143,24 @@ class Engine:
         if saved is None:
             done, state = 0, self.recipe.init(rng=self.streams.child("init"))
         else:
-            kept = {k.removeprefix(_RUNTIME): v for k, v in saved.state.items() if _RUNTIME in k}
-            self.runtime.restore(kept)
-            done, state = saved.round, {k: v for k, v in saved.state.items() if _RUNTIME not in k}
-        if done > charged and self.recipe.plan.trust != "none":
+            done, state = saved.round, self._restored(dict(saved.state))
+        if done > charged and self.recipe.plan.private:
             raise ReleaseError(
                 "a ledger that holds every round of the checkpoint",
                 f"{charged} charged round(s), {done} done",
                 "restore the ledger; it was cut or replaced, so this run cannot be released",
             )
         if saved is None and charged >= self.recipe.plan.length:
-            raise ReleaseError(
-                "a round that was completed",
-                "none: every planned round was charged and cut short",
-                "start anew elsewhere; what this run charged stays spent",
-            )
+            raise _nothing_learnt("none: every planned round was charged and cut short")
         self._count_void(range(done, charged))
         return max(done, charged), state
+
+    def _restored(self, saved: State) -> State:
+        """The recipe's own part of a checkpoint, after the rest was put back where it belongs."""
+        self._completed = int(saved.pop(_COMPLETED))
+        held = [name for name in saved if name.startswith(_RUNTIME)]
+        self.runtime.restore({name.removeprefix(_RUNTIME): saved.pop(name) for name in held})
+        return saved
 
     def _count_void(self, rounds: range) -> None:
         """Rounds charged but never completed; where the cohort is unknown, all have joined."""
@@ -162,3 +173,11 @@ class Engine:
             else:
                 cohort = np.arange(self.recipe.plan.sites)
             self.runtime.count_void(cohort, round)
+
+
+def _nothing_learnt(found: str) -> ReleaseError:
+    return ReleaseError(
+        "a round that was completed",
+        found,
+        "start a new run in another folder; the budget that this run charged cannot be recovered",
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,17 +21,21 @@ from understudy.errors import OutputError
 
 __all__ = ["SiteMemory"]
 
+Initial = Callable[[str], dict[str, Tensor]]
+
 
 class SiteMemory:
-    """Named tensors for each of ``sites`` sites, starting from one initial value."""
+    """Named tensors for each site, which start from what ``initial`` gives for its name."""
 
-    def __init__(self, initial: dict[str, Tensor], sites: int, folder: Path | None = None) -> None:
-        self._shapes = {name: tuple(value.shape) for name, value in initial.items()}
-        self._initial = _flatten({k: v[None] for k, v in initial.items()})[0]
-        self.touched = np.zeros(sites, bool)
+    def __init__(self, initial: Initial, names: Sequence[str], folder: Path | None = None) -> None:
+        self._initial, self._names = initial, names
+        first = initial(names[0])
+        self._shapes = {name: tuple(value.shape) for name, value in first.items()}
+        self._size = 4 * sum(value.numel() for value in first.values())
+        self.touched = np.zeros(len(names), bool)
         self._rows: dict[int, np.ndarray] = {}
         self._file = -1
-        if folder is not None and initial:
+        if folder is not None and first:
             self._file = os.open(folder / "memory.bin", os.O_RDWR | os.O_CREAT, 0o600)
 
     def gather(self, clients: np.ndarray) -> dict[str, Tensor]:
@@ -51,11 +56,11 @@ class SiteMemory:
 
     def _read(self, client: int) -> np.ndarray:
         if not self.touched[client]:
-            return self._initial
+            fresh = self._initial(self._names[client])
+            return _flatten({name: fresh[name][None] for name in self._shapes})[0]
         if self._file < 0:
             return self._rows[client]
-        size = self._initial.nbytes
-        data = os.pread(self._file, size, client * size)
+        data = os.pread(self._file, self._size, client * self._size)
         return np.frombuffer(data, np.float32)
 
     def _write(self, client: int, row: np.ndarray) -> None:

@@ -2,8 +2,8 @@
 
 The first phase ends with a generator made from noised sums; the second starts from it. What
 is trained on the first one's samples is post-processing and costs nothing. Both phases share
-unit, trust and δ, and every claim adds up the events of both: the second recipe's plan has
-the first one's ``before`` it, and rounds are counted over the whole run.
+unit, trust and δ, and every claim adds up the events of both: the second recipe's plan begins
+with the first one's phases, and rounds are counted over the whole run.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any, Protocol
 import torch
 
 from understudy.data.schema import Schema
-from understudy.data.shards import Shards
 from understudy.errors import ReleaseError
-from understudy.federation.recipe import Recipe, RecipeInfo, State, Task, Update
-from understudy.federation.slots import Private
+from understudy.federation.info import RecipeInfo
+from understudy.federation.recipe import Recipe, State, Task, Update
+from understudy.federation.site import Site
 from understudy.privacy.plan import PrivacyPlan
 from understudy.rng import Streams
 
@@ -35,7 +35,7 @@ class Refining(Recipe, Protocol):
 
 def then(first: Recipe, second: Refining) -> Then:
     """Run ``first``, whose sites keep nothing, and go on with ``second``."""
-    assert second.plan.before == first.plan and not first.memory()
+    assert second.plan.phases[:-1] == first.plan.phases and not first.memory("")
     return Then(first, second)
 
 
@@ -65,9 +65,9 @@ class Then:
         """The first phase's state."""
         return {**self.first.init(rng=rng), _DONE: torch.zeros(1)}
 
-    def memory(self) -> State:
+    def memory(self, site: str) -> State:
         """The second phase's."""
-        return self.second.memory()
+        return self.second.memory(site)
 
     def task(self, state: State, round: int) -> Task:
         """Rounds of the second phase are numbered from 0 for its recipe."""
@@ -77,17 +77,16 @@ class Then:
             raise ReleaseError(
                 "a warm start that was completed",
                 "one that was charged and cut short",
-                "start anew elsewhere; what this run charged stays spent",
+                "start a new run in another folder; the budget that this run charged cannot be "
+                "recovered",
             )
         return self.second.task(state, round - self.plan.first)
 
-    def local(
-        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
-    ) -> tuple[Update, State]:
+    def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """The phase of the round at hand."""
-        if private.round >= self.plan.first:
-            return self.second.local(task, memory, data, private, rng=rng)
-        return self.first.local(task, {}, data, private, rng=rng)[0], memory
+        if site.round >= self.plan.first:
+            return self.second.local(task, site)
+        return self.first.local(task, site)[0], site.memory
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
         """Hand over when the first phase is complete."""

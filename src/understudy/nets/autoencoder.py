@@ -234,10 +234,12 @@ def vae_loss(
     weight: Tensor,
     *,
     beta: float = 1.0,
-    noise: torch.Generator,
+    draw: Tensor,
 ) -> Tensor:
-    """Reconstruction + β·KL, weighted over the batch: ``[C]``, always finite."""
-    draw = torch.randn(*y.shape, spec.latent, generator=noise)
+    """Reconstruction + β·KL, weighted over the batch: ``[C]``, always finite.
+
+    ``draw [C, B, latent]`` are standard normals.
+    """
     return (weight * record_losses(spec, params, x, y, draw, beta=beta)).sum(1)
 
 

@@ -1,285 +1,156 @@
-"""Student classifiers: what a user of synthetic rows would train on them.
+"""Classifiers that a federation trains, with a leading client axis.
 
-A student is a frozen spec plus a dict of tensors; `fit` trains it and `predict` applies it.
-`mlp_student` and `cnn_student` are the evaluation classifiers of DPD-fVAE (Appendix C.2);
-`conv_student` and the dense one for Epilepsy are those of the FedVAE thesis (§4.4.3, "Student
-Network"); the default dense student is smaller. All training is budgeted in steps, not epochs, so
-a student of 1,000 rows and one of 20,000 get the same work. Students are trained on rows that are
-synthetic, or that never leave the room: no privacy is claimed here.
-
-Students run on one torch thread. They are small: several threads gain little on an idle machine
-and lose much on a busy one, where each step waits for the slowest; and one thread gives the same
-weights on every machine's number of cores.
+The three nets of SignDS-FL (Jiang 2023, §3.5.1 and Table 3.2): logistic regression, one
+hidden layer of 96, and LeNet, whose sizes agree with the table (44,426 parameters for
+28×28 images of 10 classes). They are plain tuples of layers, so `layers.flatten`,
+`layers.unflatten` and `training.loop.train` treat them as they do any other net. Images may be
+seen through the fixed layers of `fixed`: standardised, or as strokes. The students of `classifier`
+are another thing: one net at a time, trained on synthetic rows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.rng import Streams
+from understudy.errors import StudyError
+from understudy.nets import config, layers
+from understudy.nets.fixed import Standardise, Strokes, check_strokes
+from understudy.nets.layers import Conv, Dense, MaxPool, Net, Params, Reshape, Swap
 
-__all__ = [
-    "Conv",
-    "Dense",
-    "Params",
-    "Student",
-    "Training",
-    "cnn_student",
-    "conv_student",
-    "dense_student",
-    "epilepsy_student",
-    "features",
-    "fit",
-    "init",
-    "linear_student",
-    "logits",
-    "mlp_student",
-    "one_thread",
-    "predict",
-]
+__all__ = ["ClassifierNet", "chances", "cross_entropy_loss", "init", "logits", "sampled_loss"]
 
-Params = dict[str, Tensor]
-
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": torch.relu,
-    "sigmoid": torch.sigmoid,
-}
+LOGIT_LIMIT = 1e3
+_QUIET = 0.25  # of the usual start
 
 
 @dataclass(frozen=True)
-class Conv:
-    """One 3x3 convolution of stride 1, then max-pooling (1: none), relu, dropout of whole maps."""
+class ClassifierNet:
+    """The public description of a classifier; plain values only, so it travels as JSON."""
 
-    filters: int
-    pool: int = 1
-    dropout: float = 0.0
-    padding: int = 0
-
-    def side(self, side: int) -> int:
-        """The side of a map that comes out, from the one that goes in."""
-        return (side + 2 * self.padding - 2) // self.pool
-
-
-@dataclass(frozen=True)
-class Dense:
-    """One hidden dense layer."""
-
-    units: int
-    activation: str = "relu"
-    dropout: float = 0.0
-
-
-@dataclass(frozen=True)
-class Student:
-    """A classifier: convolutions (for images), dense layers, softmax."""
-
-    inputs: tuple[int, ...]
+    features: int
     classes: int
-    hidden: tuple[Dense, ...] = field(default=(Dense(128), Dense(64)))
-    convs: tuple[Conv, ...] = ()
+    kind: Literal["linear", "mlp", "lenet"] = "linear"
+    widths: tuple[int, ...] = (96,)  # mlp: its hidden layers
+    shape: tuple[int, ...] = ()  # of images: (H, W) or (H, W, channels)
+    standardised: bool = False  # images are seen at one brightness and contrast
+    strokes: bool = False  # linear, mlp: they see what strokes are where in an image
 
-    @property
-    def width(self) -> int:
-        """Values per flattened row, ``F``."""
-        return math.prod(self.inputs)
+    def __post_init__(self) -> None:
+        if self.strokes:
+            check_strokes(self.features, self.shape)
+        if self.strokes and (self.standardised or self.kind == "lenet"):
+            raise StudyError("strokes for linear or mlp alone", "another net", "choose nn")
+        if self.kind == "lenet" and (len(self.shape) not in (2, 3) or min(self.shape[:2]) < 16):
+            found = f"shape {self.shape}" if self.shape else "a table"
+            raise StudyError("images of at least 16×16 for LeNet", found, "choose nn")
+        if self.kind == "lenet" and math.prod(self.shape) != self.features:
+            found = f"{self.features} for the shape {self.shape}"
+            raise StudyError("as many features as pixels", found, "correct the shape")
 
-    @property
-    def flat(self) -> int:
-        """Values that reach the first dense layer."""
-        if not self.convs:
-            return self.width
-        height, width = self.inputs[:2]
-        for conv in self.convs:
-            height, width = conv.side(height), conv.side(width)
-        return self.convs[-1].filters * height * width
+    @cached_property
+    def net(self) -> Net:
+        """Rows ``[C, B, features]`` to class scores ``[C, B, classes]``."""
+        seen = (Standardise(),) if self.standardised else ()
+        return (*seen, *(self._lenet() if self.kind == "lenet" else self._mlp()))
 
-    @property
-    def channels(self) -> int:
-        """Channels of the image (1 if the shape has none)."""
-        return self.inputs[2] if len(self.inputs) == 3 else 1
+    def _mlp(self) -> Net:
+        """Dense layers on the features themselves, or on an image's strokes."""
+        widths = (*(self.widths if self.kind == "mlp" else ()), self.classes)
+        if self.strokes:
+            strokes = Strokes(self.shape)
+            return (strokes, *_dense((strokes.outputs, *widths)))
+        return _dense((self.features, *widths))
+
+    def _lenet(self) -> Net:
+        """Two 5×5 convolutions, each pooled, then dense 120, 84 and the classes."""
+        height, width, channels = (*self.shape, 1)[:3]
+        sides = [((side - 4) // 2 - 4) // 2 for side in (height, width)]
+        first = (Reshape((height, width, channels)), Swap())
+        convolutions = (*_pooled(channels, 6), *_pooled(6, 16))
+        flat = 16 * math.prod(sides)
+        return (*first, *convolutions, Reshape((flat,)), *_dense((flat, 120, 84, self.classes)))
+
+    def to_config(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return config.to_config(self)
+
+    @classmethod
+    def from_config(cls, described: Mapping[str, Any]) -> ClassifierNet:
+        """The inverse of ``to_config``; what is not such a description is refused."""
+        return config.from_config(cls, described, "a classifier")
 
 
-@dataclass(frozen=True)
-class Training:
-    """How long and how fast a student learns; the rate falls linearly to zero.
+def _dense(widths: tuple[int, ...]) -> Net:
+    last = len(widths) - 2
+    pairs = enumerate(pairwise(widths))
+    return tuple(Dense(a, b, "linear" if i == last else "relu") for i, (a, b) in pairs)
 
-    ``decay`` shrinks the weights apart from Adam's step (AdamW); ``penalty`` is added to the
-    gradient before it, which is what papers with "Adam, weight decay" mean.
+
+def _pooled(inputs: int, outputs: int) -> Net:
+    return Conv(inputs, outputs, activation="linear", kernel=5, padding=0), MaxPool("relu")
+
+
+def init(spec: ClassifierNet, *, rng: torch.Generator) -> Params:
+    """Parameters of one client, without the client axis; weights behind strokes start small.
+
+    Where votes or noisy updates move weights but little, a loud random start would stay.
     """
-
-    steps: int = 1200
-    batch: int = 64
-    rate: float = 2e-3
-    decay: float = 1e-4
-    penalty: float = 0.0
+    params = layers.init(spec.net, rng=rng)
+    first = next(iter(params))
+    return {**params, first: params[first] * _QUIET} if spec.strokes else params
 
 
-def conv_student(shape: tuple[int, ...], classes: int) -> Student:
-    """The image student: conv 32 (3x3, stride 1), max-pool 2, dense 100, softmax.
-
-    Images too small to convolve (a side below 4) get the dense student.
-    """
-    if min(shape[:2]) < 4:
-        return dense_student(math.prod(shape), classes)
-    return Student(shape, classes, hidden=(Dense(100),), convs=(Conv(32, pool=2),))
+def logits(spec: ClassifierNet, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    """Class scores ``[C, B, classes]`` of rows ``[C, B, features]``."""
+    return layers.apply(spec.net, params, x)
 
 
-def cnn_student(shape: tuple[int, ...], classes: int) -> Student:
-    """The CNN of DPD-fVAE (Appendix C.2): conv 32, 64 (pooled, dropout), 128, dense 128, softmax.
-
-    Dropout in the convolutions takes whole maps, as in the public code of Cao et al. (2021) that
-    the appendix follows. Without padding, as there, from a side of 18 on; smaller images are
-    padded, and below a side of 4 nothing is left to convolve: they get the MLP.
-    """
-    side = min(shape[:2])
-    if side < 4:
-        return mlp_student(math.prod(shape), classes)
-    pad = int(side < 18)
-    pooled = tuple(Conv(n, pool=2, dropout=0.5, padding=pad) for n in (32, 64))
-    convs = (*pooled, Conv(128, padding=pad))
-    return Student(shape, classes, hidden=(Dense(128, dropout=0.5),), convs=convs)
-
-
-def mlp_student(width: int, classes: int) -> Student:
-    """The MLP of DPD-fVAE (Appendix C.2): dense 100, softmax."""
-    return Student(inputs=(width,), classes=classes, hidden=(Dense(100),))
-
-
-def dense_student(width: int, classes: int) -> Student:
-    """The small dense student for tables and series."""
-    return Student(inputs=(width,), classes=classes)
-
-
-def linear_student(width: int, classes: int) -> Student:
-    """Logistic (softmax) regression."""
-    return Student(inputs=(width,), classes=classes, hidden=())
-
-
-def epilepsy_student(width: int, classes: int) -> Student:
-    """The thesis's student for Epilepsy: 1024 relu, 1024 sigmoid, with dropout."""
-    hidden = (Dense(1024, "relu", 0.25), Dense(1024, "sigmoid", 0.4))
-    return Student(inputs=(width,), classes=classes, hidden=hidden)
-
-
-def init(spec: Student, *, rng: torch.Generator) -> Params:
-    """Initial weights: uniform with variance 1/fan-in; biases zero."""
-    params: Params = {}
-    depths = [spec.channels, *(conv.filters for conv in spec.convs)]
-    for i, (depth, filters) in enumerate(pairwise(depths)):
-        params[f"conv{i}.weight"] = _uniform((filters, depth, 3, 3), 9 * depth, rng)
-        params[f"conv{i}.bias"] = torch.zeros(filters)
-    sizes = [spec.flat, *(layer.units for layer in spec.hidden), spec.classes]
-    for i, (fan_in, fan_out) in enumerate(pairwise(sizes)):
-        params[f"dense{i}.weight"] = _uniform((fan_out, fan_in), fan_in, rng)
-        params[f"dense{i}.bias"] = torch.zeros(fan_out)
-    return params
-
-
-def logits(
-    spec: Student, params: Params, x: Tensor, *, rng: torch.Generator | None = None
+def cross_entropy_loss(
+    spec: ClassifierNet, params: Mapping[str, Tensor], x: Tensor, y: Tensor, weight: Tensor
 ) -> Tensor:
-    """Class scores ``[B, K]`` of rows ``[B, F]``; dropout only if ``rng`` is given."""
-    h = features(spec, params, x, rng=rng)
-    last = len(spec.hidden)
-    return functional.linear(h, params[f"dense{last}.weight"], params[f"dense{last}.bias"])
+    """Cross-entropy weighted over the batch: ``[C]``, always finite."""
+    scores = _finite(logits(spec, params, x))
+    losses = functional.cross_entropy(scores.flatten(0, 1), y.flatten(), reduction="none")
+    return (weight * losses.view_as(weight)).sum(1)
 
 
-def features(
-    spec: Student, params: Params, x: Tensor, *, rng: torch.Generator | None = None
-) -> Tensor:
-    """What the last layer sees of rows ``[B, F]``; dropout only if ``rng`` is given."""
-    h = _convolve(spec, params, x, rng) if spec.convs else x
-    for i, layer in enumerate(spec.hidden):
-        h = functional.linear(h, params[f"dense{i}.weight"], params[f"dense{i}.bias"])
-        h = _drop(_ACTIVATIONS[layer.activation](h), h.shape, layer.dropout, rng)
-    return h
+def chances(spec: ClassifierNet, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    """The chance of each class ``[C, B, classes]``, always finite."""
+    return torch.softmax(_finite(logits(spec, params, x)), dim=-1)
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Run torch on one thread, and give the others back."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@one_thread()
-def fit(
-    spec: Student,
+def sampled_loss(
+    spec: ClassifierNet,
+    params: Mapping[str, Tensor],
     x: Tensor,
     y: Tensor,
+    weight: Tensor,
     *,
-    rng: Streams,
-    training: Training | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> Params:
-    """Train on rows ``[n, F]`` with classes ``[n]``; the same ``rng`` gives the same weights."""
-    how = training or Training()
-    start = init(spec, rng=rng.torch("student weights"))
-    params = {name: value.requires_grad_() for name, value in start.items()}
-    optimiser = _optimiser(params, how)
-    order, drop = rng.torch("student batches"), rng.torch("student dropout")
-    rows = torch.empty(0, dtype=torch.int64)
-    for step in range(how.steps if len(x) else 0):
-        if len(rows) < min(how.batch, len(x)):
-            rows = torch.randperm(len(x), generator=order)
-        batch, rows = rows[: how.batch], rows[how.batch :]
-        optimiser.param_groups[0]["lr"] = how.rate * (1 - step / how.steps)
-        loss = functional.cross_entropy(logits(spec, params, x[batch], rng=drop), y[batch])
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        if progress is not None and (step + 1) % 50 == 0:
-            progress(step + 1, how.steps)
-    return {k: v.detach() for k, v in params.items()}
+    draw: Tensor,
+) -> Tensor:
+    """A loss ``[C]`` whose gradient has cross-entropy's mean, but in whole numbers.
+
+    Where cross-entropy compares a row's class with the chances p, this compares it with a class
+    drawn from p: the residual at the scores is −1, 0 or 1, and its mean over draws is the exact
+    one. Made for updates of which only signs are read (SignDS): small residuals then speak
+    seldom instead of always, so that votes lead where gradients would. ``draw [C, B]`` are
+    uniform numbers in (0, 1), one for each row's class.
+    """
+    scores = _finite(logits(spec, params, x))
+    reached = torch.softmax(scores.detach(), dim=-1).cumsum(-1)
+    drawn = (reached[..., :-1] < draw.unsqueeze(-1)).sum(-1)
+    wanted, got = (functional.one_hot(side, spec.classes) for side in (y, drawn))
+    return (weight * (scores * (got - wanted)).sum(-1)).sum(1)
 
 
-@one_thread()
-@torch.no_grad()
-def predict(spec: Student, params: Params, x: Tensor, *, chunk: int = 1024) -> Tensor:
-    """Class probabilities ``[n, K]``."""
-    parts = [logits(spec, params, part).softmax(1) for part in x.split(chunk) if len(part)]
-    return torch.cat(parts) if parts else torch.zeros(0, spec.classes)
-
-
-def _uniform(shape: tuple[int, ...], fan_in: int, rng: torch.Generator) -> Tensor:
-    limit = math.sqrt(3 / fan_in)
-    return (torch.rand(shape, generator=rng) * 2 - 1) * limit
-
-
-def _optimiser(params: Params, how: Training) -> torch.optim.Optimizer:
-    if how.penalty:
-        return torch.optim.Adam(params.values(), how.rate, weight_decay=how.penalty, fused=True)
-    return torch.optim.AdamW(params.values(), how.rate, weight_decay=how.decay, fused=True)
-
-
-def _drop(h: Tensor, shape: tuple[int, ...], dropout: float, rng: torch.Generator | None) -> Tensor:
-    """Dropout with a mask of ``shape``, which is stretched over ``h``."""
-    if rng is None or dropout == 0:
-        return h
-    keep = torch.rand(shape, generator=rng) >= dropout
-    return h * keep / (1 - dropout)
-
-
-def _convolve(spec: Student, params: Params, x: Tensor, rng: torch.Generator | None) -> Tensor:
-    height, width = spec.inputs[:2]
-    image = x.reshape(-1, height, width, spec.channels).permute(0, 3, 1, 2)
-    # Channels last is 2.5 times as fast here; relu after pooling is the same and cheaper.
-    h = image.contiguous(memory_format=torch.channels_last)
-    for i, conv in enumerate(spec.convs):
-        weight = params[f"conv{i}.weight"].contiguous(memory_format=torch.channels_last)
-        h = functional.conv2d(h, weight, params[f"conv{i}.bias"], padding=conv.padding)
-        h = torch.relu(functional.max_pool2d(h, conv.pool) if conv.pool > 1 else h)
-        h = _drop(h, (*h.shape[:2], 1, 1), conv.dropout, rng)
-    return h.flatten(1)
+def _finite(scores: Tensor) -> Tensor:
+    return torch.nan_to_num(scores, nan=0.0).clamp(-LOGIT_LIMIT, LOGIT_LIMIT)

@@ -18,7 +18,7 @@ from torch.nn import functional
 from understudy.errors import StudyError
 from understudy.nets import patches
 
-__all__ = ["Contrast", "Cosines", "Strokes", "check_frequencies", "check_strokes"]
+__all__ = ["Cosines", "Standardise", "Strokes", "check_frequencies", "check_strokes"]
 
 _KEPT = 8  # matrices in store: many releases of other sizes, opened in turn, do not fill memory
 _MOST = 10**8  # numbers of one side's matrix: a short description must not fill memory
@@ -29,8 +29,8 @@ _AT_ONCE = 1 << 18  # answers held at a time: they fit a cache
 
 
 @dataclass(frozen=True)
-class Contrast:
-    """Every record without its mean and at about one spread: brightness and light are no news."""
+class Standardise:
+    """Every image without its mean and at about one spread: brightness and light are no news."""
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -40,7 +40,8 @@ class Contrast:
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """``[C, B, F] → [C, B, F]``; an even record becomes zeros, but for rounding."""
         x = x - x.mean(-1, keepdim=True)
-        return x * (_SPREAD / (x.std(-1, correction=0, keepdim=True) + _FLAT))
+        spread = x.square().mean(-1, keepdim=True).sqrt()
+        return x * (_SPREAD / (spread + _FLAT))
 
 
 @dataclass(frozen=True)
@@ -49,14 +50,12 @@ class Cosines:
 
     A decoder that ends in it has far fewer parameters to share, so the same noise multiplier
     perturbs far fewer numbers, and what noise remains is smooth. ``analyse`` goes from values
-    ``[C, B, ∏shape]`` to coefficients ``[C, B, ∏kept]``; otherwise the way back. When analysing,
-    ``slope`` raises high frequencies, faint in pictures: f is multiplied by (1 + |f|)^slope.
+    ``[C, B, ∏shape]`` to coefficients ``[C, B, ∏kept]``; otherwise the way back.
     """
 
     shape: tuple[int, ...]
     kept: tuple[int, ...]
     analyse: bool = False
-    slope: float = 0.0
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -67,20 +66,20 @@ class Cosines:
         """Transform along every axis of the grid in turn."""
         grid = x.reshape(*x.shape[:2], *(self.shape if self.analyse else self.kept))
         for n, k in zip(self.shape, self.kept, strict=True):
-            matrix = cosine_matrix(n, k) if self.analyse else cosine_matrix(n, k).T
+            matrix = _cosine_matrix(n, k) if self.analyse else _cosine_matrix(n, k).T
             grid = torch.tensordot(grid, matrix, dims=([2], [1]))  # the axis moves last
-        out = grid.flatten(2)
-        return out * _loudness(self.kept, self.slope) if self.slope else out
+        return grid.flatten(2)
 
 
 @dataclass(frozen=True)
 class Strokes:
     """Which strokes are where in an image: a convolution with nothing to learn.
 
-    Its kernels are the lowest cosines of 5×5 pixels and their negatives: edges and bars of several
-    directions, dark and light. The largest answer of every 2×2 square counts, averaged over at most
-    7×7 cells; then each map is brought to about one strength and loses its mean. Values
-    ``[C, B, ∏shape]`` become ``[C, B, outputs]``; colours are seen one by one.
+    Images are standardised first. The kernels are the lowest cosines of 5×5 pixels and their
+    negatives: edges and bars of several directions, dark and light. The largest answer of every
+    2×2 square counts, averaged over at most 7×7 cells; then each map is brought to about one
+    strength and loses its mean. Values ``[C, B, ∏shape]`` become ``[C, B, outputs]``; colours are
+    seen one by one.
     """
 
     shape: tuple[int, ...]
@@ -103,6 +102,7 @@ class Strokes:
 
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """Image by image, as many at once as fit a bounded memory."""
+        x = Standardise()({}, x)
         size = max(1, _AT_ONCE // (_STROKES * math.prod(self.shape)))
         parts = [self._maps(part) for part in x.flatten(0, 1).split(size)]
         return torch.cat(parts).reshape(*x.shape[:2], self.outputs)
@@ -146,7 +146,7 @@ def check_strokes(features: int, shape: tuple[int, ...]) -> None:
 
 
 @lru_cache(maxsize=_KEPT)
-def cosine_matrix(n: int, kept: int) -> Tensor:
+def _cosine_matrix(n: int, kept: int) -> Tensor:
     """The first ``kept`` rows of the orthonormal cosine transform of length ``n``."""
     k, i = torch.arange(kept).double()[:, None], torch.arange(n).double()[None, :]
     rows = torch.cos(math.pi * (i + 0.5) * k / n) * math.sqrt(2 / n)
@@ -154,18 +154,10 @@ def cosine_matrix(n: int, kept: int) -> Tensor:
     return rows.float()
 
 
-@lru_cache(maxsize=_KEPT)
-def _loudness(kept: tuple[int, ...], slope: float) -> Tensor:
-    """``[∏kept]``: what every frequency is multiplied by."""
-    axes = torch.meshgrid(*(torch.arange(k).double() for k in kept), indexing="ij")
-    away = torch.stack(axes).square().sum(0).sqrt()
-    return ((1 + away) ** slope).flatten().float()
-
-
 @lru_cache(maxsize=1)
 def _kernels() -> Tensor:
     """``[strokes, 1, 5, 5]``: products of cosines, the lowest first, without the even one."""
-    waves, side = cosine_matrix(_KERNEL, _KERNEL), range(_KERNEL)
+    waves, side = _cosine_matrix(_KERNEL, _KERNEL), range(_KERNEL)
     lowest = sorted((a * a + b * b, a, b) for a in side for b in side)[1 : _STROKES + 1]
     return torch.stack([torch.outer(waves[a], waves[b]) for _, a, b in lowest])[:, None]
 

@@ -15,11 +15,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
 from functools import lru_cache
 from typing import Any, Literal
 
 from understudy.errors import PrivacyError
-from understudy.privacy.gaussian import analytic_noise
+from understudy.privacy.analytic import analytic_noise
 
 __all__ = [
     "Cost",
@@ -28,6 +29,7 @@ __all__ = [
     "fixed_size_cost",
     "pure_epsilon",
     "rdp_epsilon",
+    "round_up",
     "solve_noise",
 ]
 
@@ -68,6 +70,17 @@ class Cost:
     epsilon: float
     epsilon_rdp: float
     delta: float
+
+
+def round_up(price: float, digits: int = 3) -> str:
+    """ε or δ to so many significant digits, never below the truth.
+
+    A number that is written with fewer digits stays as it is: 0.1 is "0.1".
+    """
+    if not 0 < price < math.inf:
+        return f"{price:g}"
+    above = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(price)))
+    return f"{float(above):.{digits}g}"
 
 
 def _simplify(events: Sequence[Event]) -> Parts:
@@ -213,7 +226,7 @@ def solve_noise(events: Callable[[float], Sequence[Event]], epsilon: float, delt
     most = _NOISE_RANGE[1]
     if (reached := cost(events(most), delta).epsilon) > epsilon:
         raise PrivacyError(
-            f"an ε that some noise can reach (at z={most:g} it is {reached:.3g})",
+            f"an ε that some noise can reach (at z={most:g} it is {round_up(reached)})",
             f"ε={epsilon:g} at δ={delta:g}",
             "ask for a larger ε or δ, fewer rounds or a smaller rate",
         )

@@ -6,76 +6,72 @@ here means that nothing has been spent yet.
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 from understudy.errors import BudgetError, PrivacyError
-from understudy.privacy.clip import Receipt, Slot, Unit
-from understudy.privacy.select import Selection
+from understudy.privacy.clip import Receipt
+from understudy.privacy.terms import Slot, Unit
 
 if TYPE_CHECKING:
-    from understudy.privacy.plan import Part, PrivacyPlan
+    from understudy.privacy.plan import Part, Phase, PrivacyPlan
 
-__all__ = ["check_plan", "check_receipt", "whole_round"]
+__all__ = ["check_plan", "check_receipt"]
+
+_SLOTS_OF: dict[str, tuple[Slot, ...]] = {
+    "central": ("server",),
+    "local": ("client", "step"),
+    "distributed": ("distributed",),
+    "none": get_args(Slot),
+}
 
 
 def check_plan(plan: PrivacyPlan) -> None:
     """Refuse a plan whose promise would be void, or not hold."""
-    _check_counts(plan)
-    _check_phases(plan)
-    _check_delta(plan.delta, plan.units)
-    _check_names(plan)
-    for part in plan.parts:
-        _check_part(part, plan)
-
-
-def _check_counts(plan: PrivacyPlan) -> None:
-    for name in ("rounds", "sites", "units"):
-        if getattr(plan, name) < 1:
-            raise PrivacyError(f"{name} of at least 1", f"{getattr(plan, name)}", f"set {name}")
-    if plan.joins is not None and plan.joins < 1:
+    if plan.trust not in _SLOTS_OF or plan.unit not in get_args(Unit):
         raise PrivacyError(
-            "cohort.joins of at least 1", f"{plan.joins}", "raise it or leave it out"
+            "a known unit and trust", f"{plan.unit}, {plan.trust}", "see understudy recipes"
         )
-    if plan.rate is not None and not 0 < plan.rate <= 1:
-        raise PrivacyError("a cohort rate in (0, 1]", f"{plan.rate}", "set cohort.rate, e.g. 0.1")
-    if plan.rate is not None and plan.trust == "central" and plan.unit != "site":
+    if plan.units < 1 or not plan.phases:
+        raise PrivacyError("at least one unit and one phase", "none", "fix the plan")
+    _check_delta(plan.delta, plan.units)
+    for phase in plan.phases:
+        _check_phase(phase, plan)
+        _check_parts(phase, plan)
+
+
+def _check_phase(phase: Phase, plan: PrivacyPlan) -> None:
+    for name in ("rounds", "sites"):
+        if getattr(phase, name) < 1:
+            raise PrivacyError(f"{name} of at least 1", f"{getattr(phase, name)}", f"set {name}")
+    if phase.sites != plan.sites:
+        raise PrivacyError("phases with one number of sites", "others", "fix the recipe's plan")
+    if phase.joins is not None and phase.joins < 1:
+        raise PrivacyError("cohort.joins of at least 1", f"{phase.joins}", "raise or remove it")
+    if phase.rate is not None and not 0 < phase.rate <= 1:
+        raise PrivacyError("a cohort rate in (0, 1]", f"{phase.rate}", "set cohort.rate, e.g. 0.1")
+    if phase.rate is not None and plan.trust == "central" and plan.unit != "site":
         raise PrivacyError(
             f"every site in every round where one {plan.unit} is protected",
             "a cohort rate",
-            "leave cohort.rate out: all rows of a site share its coin, so it hides no single row",
+            "remove cohort.rate: all rows of a site share its coin, so it hides no single row",
         )
-    _check_size(plan)
-    if plan.trust not in TRUSTS or plan.unit not in get_args(Unit):
-        raise PrivacyError("a known unit and trust", f"{plan.unit}, {plan.trust}", "see `recipes`")
+    _check_size(phase, plan)
 
 
-def _check_size(plan: PrivacyPlan) -> None:
+def _check_size(phase: Phase, plan: PrivacyPlan) -> None:
     """A schedule that everybody knows hides nobody."""
-    if plan.size is None:
+    if phase.size is None:
         return
-    if plan.trust not in ("local", "none") or plan.rate is not None:
+    if plan.trust not in ("local", "none") or phase.rate is not None:
         raise PrivacyError(
             "cohorts drawn by coin flips (cohort.rate)",
             "a fixed cohort size",
             "set cohort.rate = size/sites: a fixed size gets no amplification, and would cost "
             "about twelve times the ε that papers quote for it; it serves local trust only",
         )
-    if not 1 <= plan.size <= plan.sites:
+    if not 1 <= phase.size <= phase.sites:
         raise PrivacyError(
-            f"a cohort of 1 to {plan.sites} sites", f"{plan.size}", "correct cohort.size"
-        )
-
-
-def _check_phases(plan: PrivacyPlan) -> None:
-    """Phases protect the same thing in the same way; only rounds, parts and cohorts differ."""
-    if plan.before is None:
-        return
-    same = ("unit", "trust", "sites", "units", "delta")
-    if any(getattr(plan, name) != getattr(plan.before, name) for name in same):
-        raise PrivacyError(
-            "phases with one unit, trust, δ and number of sites", "others", "fix the recipe's plan"
+            f"a cohort of 1 to {phase.sites} sites", f"{phase.size}", "correct cohort.size"
         )
 
 
@@ -84,95 +80,49 @@ def _check_delta(delta: float, units: int) -> None:
         raise PrivacyError(
             f"δ above 0 and below 1/N = {1 / units:.3g} (N={units} units)",
             f"{delta}",
-            "leave privacy.delta out to use min(1e-5, N^-1.1), or set a smaller one",
+            "remove privacy.delta to use min(1e-5, N^-1.1), or set a smaller one",
         )
 
 
-def _check_names(plan: PrivacyPlan) -> None:
-    names = [part.name for part in plan.parts]
-    if len(set(names)) < len(names) or (plan.trust != "none" and not names):
+def _check_parts(phase: Phase, plan: PrivacyPlan) -> None:
+    names = [part.name for part in phase.parts]
+    if len(set(names)) < len(names) or not names:
         raise PrivacyError("at least one part, each with its own name", f"{names}", "fix the plan")
-
-
-TRUSTS = ("central", "local", "distributed", "none")
-_SLOTS_OF: dict[str, tuple[Slot, ...]] = {
-    "central": ("server",),
-    "local": ("client", "step"),
-    "distributed": ("distributed",),
-}
+    for part in phase.parts:
+        _check_part(part, plan)
+        part.mechanism.check(part, plan.unit)
 
 
 def _check_part(part: Part, plan: PrivacyPlan) -> None:
-    trust = plan.trust
-    if trust == "none":
-        return
-    if part.rate is not None and plan.unit != "record":
+    """A trust and what is done must agree: only trust "none" may promise nothing."""
+    if part.where not in _SLOTS_OF[plan.trust] or part.combine not in ("mean", "sum"):
+        slots = " or ".join(_SLOTS_OF[plan.trust])
+        raise PrivacyError(f"slot {slots} for {plan.trust} trust", part.where, "fix the plan")
+    if part.mechanism.promises == (plan.trust == "none"):
         raise PrivacyError(
-            "batches drawn record by record only where a record is protected",
-            f"a batch rate for unit {plan.unit}",
-            "leave the part's rate out: the coins of single rows hide no larger unit",
-        )
-    if part.slot not in _SLOTS_OF[trust]:
-        slots_here = " or ".join(_SLOTS_OF[trust])
-        raise PrivacyError(f"slot {slots_here} for {trust} trust", part.slot, "fix the plan")
-    if part.rule is not None:
-        _check_rule(part, plan)
-        return
-    if not (part.noise > 0 and math.isfinite(part.noise)):
-        raise PrivacyError(
-            "a positive noise multiplier",
-            f"{part.noise}",
-            'set privacy.noise > 0, or trust = "none"',
-        )
-    if not (part.bound > 0 and math.isfinite(part.bound)):
-        raise PrivacyError("a positive clip bound", f"{part.bound}", "set privacy.clip")
-    if min(part.steps, part.rows, part.blocks) < 1 or not (part.rate is None or 0 < part.rate <= 1):
-        raise PrivacyError(
-            "steps, rows and blocks of at least 1, and a batch rate in (0, 1]",
-            f"{part.steps}, {part.rows}, {part.blocks}, {part.rate}",
-            f"correct part {part.name!r}",
+            f"a mechanism that fits trust {plan.trust!r}", part.mechanism.name, "fix the plan"
         )
 
 
-def _check_rule(part: Part, plan: PrivacyPlan) -> None:
-    """A pure mechanism acts once, on a whole site's update, at the site."""
-    plain = replace(part, bound=0.0, noise=0.0, blocks=1, rows=1, steps=1, rate=None)
-    shape = (part.rule.size,) if isinstance(part.rule, Selection) else ()
-    if part != plain or part.slot != "client" or plan.unit != "site" or part.shape != shape:
-        raise PrivacyError(
-            f"part {part.name!r} of shape {shape}, of a whole site, in the client slot",
-            f"shape {part.shape}, unit {plan.unit}, slot {part.slot}, or a bound, noise or rate",
-            "fix the recipe's plan",
-        )
-
-
-def whole_round(round: Any) -> int:
-    """A round of a receipt; what is none belongs to the last phase, which refuses it."""
-    return round if type(round) is int else 2**31
-
-
-def check_receipt(receipt: Receipt, part: Part, plan: PrivacyPlan) -> None:
-    """Refuse a receipt of another mechanism, of less noise or more ε than its part promises."""
+def check_receipt(receipt: Receipt, plan: PrivacyPlan) -> Part:
+    """The part of a receipt; refused if it shows less protection than its part promises."""
     try:
-        within = type(receipt.round) is int and plan.first <= receipt.round < plan.length
-        kind = (part.slot, plan.unit, part.mechanism)
-        same = (receipt.slot, receipt.unit, receipt.mechanism) == kind
-        fits = within and same and (_pure if part.rule else _noised)(receipt, part)
+        within = type(receipt.round) is int and 0 <= receipt.round < plan.length
+        part = plan.at(receipt.round).part(receipt.part)
+        expected = part.mechanism.receipt(part, plan.unit, receipt.round, receipt.source)
+        fits = within and expected is not None and _place(receipt) == _place(expected)
+        fits = fits and part.mechanism.admits(receipt) and receipt.source in ("os", "simulation")
     except TypeError:  # a field that is no number
         fits = False
-    if not fits or receipt.source not in ("os", "simulation"):
+    if not fits:
         raise BudgetError(
-            f"a receipt that fits the promise for part {part.name!r}",
+            f"a receipt that fits the promise for part {receipt.part!r}",
             "less noise, another slot or unit, or a round beyond the plan",
             "do not release this run; the plan and the mechanism disagree",
         )
+    return part
 
 
-def _noised(receipt: Receipt, part: Part) -> bool:
-    enough = receipt.std >= part.noise * receipt.bound * (1 - 1e-9)
-    return enough and 0 < receipt.bound <= part.bound and receipt.epsilon == 0
-
-
-def _pure(receipt: Receipt, part: Part) -> bool:
-    assert part.rule is not None
-    return receipt.bound == receipt.std == 0 and receipt.epsilon == part.rule.epsilon
+def _place(receipt: Receipt | None) -> tuple[object, ...]:
+    assert receipt is not None
+    return receipt.where, receipt.unit, receipt.mechanism

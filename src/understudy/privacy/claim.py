@@ -12,8 +12,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from understudy.errors import PrivacyError
-from understudy.privacy.account import Cost, Event, cost, fixed_size_cost, rdp_epsilon
-from understudy.privacy.plan import PrivacyPlan, claim_terms, default_delta, slots
+from understudy.privacy.account import (
+    Event,
+    cost,
+    rdp_epsilon,
+    round_up,
+)
+from understudy.privacy.gaussian import Gaussian
+from understudy.privacy.plan import Phase, PrivacyPlan, claim_terms, default_delta
 
 __all__ = ["Claim", "claims", "headline", "projection", "round_up", "spent_so_far"]
 
@@ -24,21 +30,18 @@ EXCLUDED = (
     "scores computed against real rows (kept out of the release, internal)",
 )
 EMPTY_SITE = "its rows or none"
-_IN_PROCESS = "all sites ran in one process: whoever ran it held all rows"
+RAN = {
+    "": "",  # a plan that was not run
+    "one process": "all sites ran in one process: whoever ran it held all rows",
+    "apart": "each site ran on its own and sent sealed updates only; that each ran this code is "
+    "taken on trust",
+}
 _FLOAT = "noise is floating-point Gaussian: attacks on low-order bits are not covered"
 _PURE = (
     "chances are computed in double precision from 52 random bits: a coordinate's is exact but for "
     "about d/10^15 of it, for d coordinates"
 )
 _SIMULATION = "simulation: the noise can be repeated by whoever knows the seed; not for real data"
-
-
-def round_up(epsilon: float, digits: int = 3) -> str:
-    """ε to so many significant digits, never below the truth."""
-    if not 0 < epsilon < math.inf:
-        return f"{epsilon:g}"
-    unit = 10.0 ** (math.floor(math.log10(epsilon)) - digits + 1)
-    return f"{math.ceil(epsilon / unit - 1e-9) * unit:.{digits}g}"
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,8 @@ class Claim:
         )
         return (
             f"Against {self.adversary}, {self._secret} ({self.relation}) is protected with "
-            f"ε = {round_up(self.epsilon or 0)} at δ = {self.delta:.2g}{self._lifetime}.{verdict}"
+            f"ε = {round_up(self.epsilon or 0)} at δ = {round_up(self.delta, 2)}"
+            f"{self._lifetime}.{verdict}"
         )
 
     @property
@@ -109,56 +113,79 @@ def _sampling(plan: PrivacyPlan, amplified: bool) -> str:
     return "; then ".join(_amplification(phase, amplified) for phase in plan.phases)
 
 
-def _amplification(plan: PrivacyPlan, amplified: bool) -> str:
-    rates = {part.rate for part in plan.parts if part.rate}
+def _amplification(phase: Phase, amplified: bool) -> str:
+    rates = {part.mechanism.rate for part in phase.parts if part.mechanism.rate}
     if rates:
         return (
             f"every step takes each record by a secret coin flip, rate {max(rates):g}, over at "
-            f"most {plan.participations} round(s) of a site; only its site knows the batches"
+            f"most {phase.participations} round(s) of a site; only its site knows the batches"
         )
-    if plan.size is not None:
+    if phase.size is not None:
         return (
-            f"a public schedule calls {plan.size} site(s) to each of {plan.rounds} rounds; a site "
-            f"makes at most {plan.participations} update(s), and refuses more; no amplification"
+            f"a public schedule calls {phase.size} site(s) to each of {phase.rounds} rounds; a "
+            f"site makes at most {phase.participations} update(s), and refuses more; "
+            "no amplification"
         )
-    if plan.rate is None and plan.participations == plan.rounds:
-        return f"every site joins every round ({plan.rounds}); no amplification"
-    if amplified and plan.rate is not None:
+    if phase.rate is None and phase.participations == phase.rounds:
+        return f"every site joins every round ({phase.rounds}); no amplification"
+    if amplified and phase.rate is not None:
         return (
-            f"each site joins each of {plan.rounds} rounds by a secret coin flip, "
-            f"rate {plan.rate:g}; only the server knows the cohorts"
+            f"each site joins each of {phase.rounds} rounds by a secret coin flip, "
+            f"rate {phase.rate:g}; only the server knows the cohorts"
         )
-    return f"a site joins at most {plan.participations} rounds; the adversary knows which"
+    return f"a site joins at most {phase.participations} rounds; the adversary knows which"
 
 
-def _claim(
-    plan: PrivacyPlan, source: str, adversary: str, relation: str, trust: str, **terms: Any
-) -> Claim:
-    events = plan.promise(**terms)
-    price = cost(events, plan.delta)
-    if not math.isfinite(price.epsilon):
-        return _nothing(plan, source, adversary, "the noise is too small to promise anything")
-    caveats = (
-        (_IN_PROCESS,)
-        + _precision(events)
-        + ((_SIMULATION,) if source == "simulation" else ())
-        + _unit_caveat(plan)
-        + plan.notes
-    )
-    return Claim(
-        adversary=adversary,
-        unit=plan.unit,
-        relation=relation,
-        trust=trust,
-        sampling=_sampling(plan, terms.get("amplified", True)),
-        events=events,
-        delta=price.delta,
-        epsilon=price.epsilon,
-        epsilon_rdp=price.epsilon_rdp,
-        noise_source=source,
-        excluded=EXCLUDED,
-        caveats=caveats,
-    )
+@dataclass(frozen=True)
+class _Told:
+    """A plan and what is known of its run: where noise came from, and what ran where."""
+
+    plan: PrivacyPlan
+    source: str
+    ran: str
+
+    def claim(self, adversary: str, relation: str, trust: str, **terms: Any) -> Claim:
+        """What is promised to one adversary."""
+        plan, events = self.plan, self.plan.promise(**terms)
+        price = cost(events, plan.delta)
+        if not math.isfinite(price.epsilon):
+            return self.nothing(adversary, "the noise is too small to promise anything")
+        return Claim(
+            adversary=adversary,
+            unit=plan.unit,
+            relation=relation,
+            trust=trust,
+            sampling=_sampling(plan, terms.get("amplified", True)),
+            events=events,
+            delta=price.delta,
+            epsilon=price.epsilon,
+            epsilon_rdp=price.epsilon_rdp,
+            noise_source=self.source,
+            excluded=EXCLUDED,
+            caveats=self._caveats(events),
+        )
+
+    def _caveats(self, events: tuple[Event, ...]) -> tuple[str, ...]:
+        simulated = _SIMULATION if self.source == "simulation" else ""
+        found = (RAN[self.ran], *_precision(events), simulated, *_unit_caveat(self.plan))
+        return (*(caveat for caveat in found if caveat), *self.plan.notes)
+
+    def nothing(self, adversary: str, trust: str) -> Claim:
+        """An adversary to whom nothing is promised."""
+        return Claim(
+            adversary=adversary,
+            unit=self.plan.unit,
+            relation="none",
+            trust=trust,
+            sampling="not applicable",
+            events=(),
+            delta=self.plan.delta,
+            epsilon=None,
+            epsilon_rdp=None,
+            noise_source=self.source,
+            excluded=EXCLUDED,
+            caveats=(),
+        )
 
 
 def _precision(events: tuple[Event, ...]) -> tuple[str, ...]:
@@ -175,69 +202,55 @@ def _unit_caveat(plan: PrivacyPlan) -> tuple[str, ...]:
     return ()
 
 
-def _nothing(plan: PrivacyPlan, source: str, adversary: str, trust: str) -> Claim:
-    return Claim(
-        adversary,
-        plan.unit,
-        "none",
-        trust,
-        "not applicable",
-        (),
-        plan.delta,
-        None,
-        None,
-        source,
-        EXCLUDED,
-        (),
-    )
+def claims(plan: PrivacyPlan, source: str, ran: str = "") -> tuple[Claim, ...]:
+    """Every claim of a plan; the first is the headline.
 
-
-def claims(plan: PrivacyPlan, source: str) -> tuple[Claim, ...]:
-    """Every claim of a plan; the first is the headline. ``source`` is "os" or "simulation"."""
-    if plan.trust == "none":
-        return (
-            _nothing(plan, source, "anyone", "no noise was added: this release is not private"),
-        )
+    ``source`` of the noise is "os" or "simulation"; ``ran`` is a key of `RAN`, which the runtime
+    gives, or empty before a run.
+    """
+    told = _Told(plan, source, ran)
+    if not plan.private:
+        return (told.nothing("anyone", "no noise was added: this release is not private"),)
     if plan.unproven:
-        unproven = _nothing(plan, source, "anyone", plan.unproven)
-        return (replace(unproven, unit="record"), *claims(replace(plan, unproven=""), source))
-    used = frozenset[str]().union(*(slots(phase.parts) for phase in plan.phases))
-    if used == {"server"}:
-        return _central(plan, source)
-    if used <= {"client", "step"}:
-        return _local(plan, source)
+        unproven = told.nothing("anyone", plan.unproven)
+        rest = claims(replace(plan, unproven=""), source, ran)
+        return (replace(unproven, unit="record"), *rest)
+    if plan.slots == {"server"}:
+        return _central(told)
+    if plan.slots <= {"client", "step"}:
+        return _local(told)
     raise PrivacyError(
         "parts that are noised by the server, or by the sites",
-        f"slots {sorted(used)}",
+        f"slots {sorted(plan.slots)}",
         "use trust central or local; distributed noise has no claim yet",
     )
 
 
-def _central(plan: PrivacyPlan, source: str) -> tuple[Claim, ...]:
+def _central(told: _Told) -> tuple[Claim, ...]:
     trust = "the server is trusted: it sees each site's bounded contribution before noise"
     return (
-        _claim(plan, source, "the public and the other sites", "add or remove one", trust),
-        _nothing(plan, source, "the server", trust),
+        told.claim("the public and the other sites", "add or remove one", trust),
+        told.nothing("the server", trust),
     )
 
 
-def _local(plan: PrivacyPlan, source: str) -> tuple[Claim, ...]:
+def _local(told: _Told) -> tuple[Claim, ...]:
     trust = "nobody is trusted: noise is added at the site before anything is sent"
-    who = "the server, the other sites and the public"
+    who, phases = "the server, the other sites and the public", told.plan.phases
     single = dict(factor=1.0, amplified=False)
     double = dict(factor=2.0, amplified=False)
-    if all(phase.update_epsilon for phase in plan.phases):  # any two updates alike, and no update
+    if all(phase.update_epsilon for phase in phases):  # any two updates alike, and no update
         trust = "nobody is trusted: a site sends only randomised choices"
-        return (_claim(plan, source, who, "replace one", trust, **single),)
-    if plan.unit == "site":
+        return (told.claim(who, "replace one", trust, **single),)
+    if told.plan.unit == "site":
         return (
-            _claim(plan, source, who, "replace one", trust, **double),
-            _claim(plan, source, who, EMPTY_SITE, trust, **single),
+            told.claim(who, "replace one", trust, **double),
+            told.claim(who, EMPTY_SITE, trust, **single),
         )
-    added = _claim(plan, source, who, "add or remove one", trust, **single)
-    if any(part.rate for phase in plan.phases for part in phase.parts):
+    added = told.claim(who, "add or remove one", trust, **single)
+    if any(part.mechanism.rate for phase in phases for part in phase.parts):
         return (added,)  # no accountant here covers replaced records in secret batches
-    return added, _claim(plan, source, who, "replace one", trust, **double)
+    return added, told.claim(who, "replace one", trust, **double)
 
 
 def headline(found: tuple[Claim, ...]) -> float:
@@ -252,19 +265,20 @@ def projection(plan: PrivacyPlan, population: int) -> dict[str, float]:
     few sites for that, all of them and less noise. Local: each site's noise is σ_G·√(q′N′), over
     the rounds it may join, at doubled sensitivity. δ as default for N′.
     """
-    pure = any(part.rule for part in plan.parts)
-    if plan.trust == "none" or population < 2 or plan.before or plan.unit != "site" or pure:
+    own, mechanism = plan.own, plan.own.parts[0].mechanism
+    alone = len(plan.phases) == 1 and plan.unit == "site"
+    if not (isinstance(mechanism, Gaussian) and alone and population >= 2):
         raise PrivacyError(
             "a private plan of one phase that noises sites' updates, and a population of 2 or more",
             f"trust {plan.trust}, unit {plan.unit}, {len(plan.phases)} phase(s), {population}",
             "project a study that adds noise to whole sites' updates, without a warm start",
         )
-    z, delta = plan.parts[0].noise, default_delta(population)
-    wanted = plan.cohort / (z * population)
+    z, delta = mechanism.noise, default_delta(population)
+    wanted = own.cohort / (z * population)
     rate, noise = min(wanted, 1.0), min(1 / wanted, 1.0)
-    central = cost([Event((noise,), rate, plan.rounds)], delta).epsilon
-    local_noise = math.sqrt(rate * population) * z / plan.cohort
-    joins = max(1, math.ceil(rate * plan.rounds))
+    central = cost([Event((noise,), rate, own.rounds)], delta).epsilon
+    local_noise = math.sqrt(rate * population) * z / own.cohort
+    joins = max(1, math.ceil(rate * own.rounds))
     local = cost([Event((local_noise / 2,), None, joins)], delta).epsilon
     return {
         "population": population,
@@ -274,11 +288,6 @@ def projection(plan: PrivacyPlan, population: int) -> dict[str, float]:
         "local": local,
         "delta": delta,
     }
-
-
-def fixed_size_warning(plan: PrivacyPlan, members: int) -> Cost:
-    """What drawing exactly ``members`` sites would cost, by the bound that holds for it."""
-    return fixed_size_cost(plan.parts[0].noise, members, plan.sites, plan.rounds, plan.delta)
 
 
 def spent_so_far(plan: PrivacyPlan, rounds: int) -> float:

@@ -18,7 +18,7 @@ from torch import Tensor
 from understudy.errors import PrivacyError
 from understudy.privacy.terms import Kind, Slot, Unit
 
-__all__ = ["Bounded", "Kind", "Receipt", "Sealed", "Slot", "Unit", "clip", "clipped_sum"]
+__all__ = ["Bounded", "Receipt", "Sealed", "clip", "clipped_sum"]
 
 _SLACK = 1 - 1e-6  # clip a hair below the bound, so that float32 rounding cannot exceed it
 
@@ -47,7 +47,7 @@ class Receipt:
 
     round: int
     part: str
-    slot: Slot
+    where: Slot
     mechanism: str
     unit: Unit
     bound: float

@@ -1,8 +1,14 @@
 """The ledger: an append-only, hash-chained, fsynced file of what was charged.
 
-A charge is written **before** noise is drawn; a crash after it counts as spent. One
-process at a time holds a ledger. A line that was torn by a crash or a full disk is cut
-off when it is the last one and refused anywhere else.
+A run has a ledger of its own ("open", then a "charge" per round), and a site may keep one across
+studies ("reserve" when a run begins, "release" when it is done). A charge is written **before**
+noise is drawn; a crash after it counts as spent. One process at a time holds a ledger. A last line
+torn by a crash or a full disk is cut off; a torn line anywhere else is refused.
+
+The chain shows that a line was altered, moved or removed, but not that the last lines are gone.
+That shows only against a head recorded elsewhere (`Ledger.holds`): a run in progress keeps the
+heads of its own ledger and of its sites'. So a site's ledger that is replaced by an older copy
+while no run is in progress is not noticed, nor are ledger and record replaced together.
 """
 
 from __future__ import annotations
@@ -18,12 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from understudy.errors import BudgetError, OutputError, ReleaseError
-from understudy.privacy.account import Event, cost
+from understudy.privacy.account import Event, cost, round_up
 from understudy.privacy.clip import Receipt
 
 __all__ = ["Ledger", "read_entries", "receipts_in"]
 
 _ROOT = "0" * 64
+_KINDS = ("open", "charge", "reserve", "release")
 Entry = dict[str, Any]
 
 
@@ -31,6 +38,11 @@ def _seal(previous: str, kind: str, body: Entry) -> Entry:
     payload = json.dumps([previous, kind, body], sort_keys=True, ensure_ascii=False)
     digest = hashlib.sha256(payload.encode()).hexdigest()
     return {"kind": kind, "body": body, "previous": previous, "hash": digest}
+
+
+def _line(entry: Entry) -> str:
+    """The one way to write an entry: no room for a second key of one name, or other spaces."""
+    return json.dumps(entry, sort_keys=True, ensure_ascii=False)
 
 
 def _damaged(what: str) -> ReleaseError:
@@ -44,11 +56,15 @@ def read_entries(text: str) -> Iterator[Entry]:
     for number, line in enumerate(lines, 1):
         try:
             entry = json.loads(line)
-            intact = entry == _seal(previous, entry["kind"], entry["body"])
+            intact = line == _line(_seal(previous, entry["kind"], entry["body"]))
         except (ValueError, KeyError, TypeError, RecursionError):
             intact = False
         if not intact:
             raise _damaged(f"line {number} altered, missing or torn")
+        if entry["kind"] not in _KINDS:
+            raise ReleaseError(
+                f"ledger entries of {', '.join(_KINDS)}", "another kind", "update Understudy"
+            )
         previous = entry["hash"]
         yield entry
 
@@ -90,7 +106,7 @@ class Ledger:
             raise OutputError(
                 "a ledger nobody else has open",
                 "another process holds it",
-                "wait for that run to end",
+                "wait until that run has ended",
             ) from error
 
     def _read(self) -> str:
@@ -110,10 +126,20 @@ class Ledger:
         """The hash of the last entry: names everything before it."""
         return str(self.entries[-1]["hash"]) if self.entries else _ROOT
 
+    @property
+    def position(self) -> tuple[int, str]:
+        """Length and head: what to record elsewhere, for `holds` to compare."""
+        return len(self.entries), self.head
+
+    def holds(self, length: int, head: str) -> bool:
+        """Whether this ledger goes on from a recorded position: nothing was lost since."""
+        then = [_ROOT, *(entry["hash"] for entry in self.entries)]
+        return length < len(then) and then[length] == head
+
     def append(self, kind: str, body: Entry) -> None:
         """Write one entry and wait until it is on disk."""
         entry = _seal(self.head, kind, body)
-        line = (json.dumps(entry, sort_keys=True, ensure_ascii=False) + "\n").encode()
+        line = f"{_line(entry)}\n".encode()
         end = self._file.seek(0, os.SEEK_END)
         try:
             if self._file.write(line) < len(line):
@@ -132,49 +158,64 @@ class Ledger:
         """Spend, before the noise of these receipts is drawn."""
         self.append("charge", {"receipts": [asdict(r) for r in receipts]})
 
-    def _reserved(self, run: str) -> bool:
-        return any(e["kind"] == "reserve" and e["body"]["run"] == run for e in self.entries)
+    def _bodies(self, kind: str) -> list[Entry]:
+        return [entry["body"] for entry in self.entries if entry["kind"] == kind]
+
+    def reserved(self, run: str) -> bool:
+        """Whether this site has paid for the run."""
+        return any(body["run"] == run for body in self._bodies("reserve"))
+
+    def released(self, run: str) -> str | None:
+        """The head of the run's ledger when it was released; None if it was not."""
+        return next((b["head"] for b in self._bodies("release") if b["run"] == run), None)
 
     def spent(self) -> list[Event]:
         """The events of every run reserved so far."""
-        bodies = [e["body"] for e in self.entries if e["kind"] == "reserve"]
         return [
             Event(tuple(e["noise"]), e["rate"], e["count"], e.get("epsilon", 0.0))
-            for b in bodies
-            for e in b["events"]
+            for body in self._bodies("reserve")
+            for e in body["events"]
         ]
+
+    def total(self, events: tuple[Event, ...] = (), delta: float = 1.0) -> float:
+        """ε of every run reserved so far, and of ``events`` at ``delta``: all at the smallest δ."""
+        together = [*self.spent(), *events]
+        deltas = [delta, *(body["delta"] for body in self._bodies("reserve"))]
+        return cost(together, min(deltas)).epsilon if together else 0.0
 
     def check(
         self, run: str, events: tuple[Event, ...], delta: float, cap: float, unit: str
     ) -> None:
         """Refuse a run that does not fit under the cap together with all earlier ones.
 
-        All are added up at the smallest δ any of them promised. Runs that protect another unit
-        or relation cannot be added to these, so they are refused.
+        Runs that protect another unit or relation cannot be added to these, so they are refused.
         """
-        if self._reserved(run):
+        if self.reserved(run):
             return
-        kept = {e["body"]["unit"] for e in self.entries if e["kind"] == "reserve"} - {unit}
+        kept = {body["unit"] for body in self._bodies("reserve")} - {unit}
         if kept:
             raise BudgetError(
                 f"a ledger for {unit}", f"one for {sorted(kept)[0]}", "keep a ledger for each unit"
             )
-        past = self.spent()
-        delta = min([delta, *(e["body"]["delta"] for e in self.entries if e["kind"] == "reserve")])
-        total = cost([*past, *events], delta).epsilon
+        total = self.total(events, delta)
         if not total <= cap:
-            before = cost(past, delta).epsilon if past else 0.0
+            before = self.total(delta=delta)
             raise BudgetError(
                 f"a run that fits this site's cap ε={cap:g}",
-                f"{before:.3g} spent already, {total:.3g} with this run",
+                f"{round_up(before)} spent already, {round_up(total)} with this run",
                 "ask for a smaller ε, or let the data owner raise the cap",
             )
 
     def reserve(self, run: str, events: tuple[Event, ...], delta: float, unit: str) -> None:
         """Spend a whole run's promise at a site, once per run id. `check` it first."""
-        if not self._reserved(run):
+        if not self.reserved(run):
             kept = [asdict(event) for event in events]
             self.append("reserve", {"run": run, "unit": unit, "delta": delta, "events": kept})
+
+    def release(self, run: str, head: str) -> None:
+        """Note, once, that the run was released, and the head of its ledger."""
+        if self.released(run) is None:
+            self.append("release", {"run": run, "head": head})
 
     def close(self) -> None:
         """Release the lock."""

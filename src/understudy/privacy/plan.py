@@ -1,32 +1,33 @@
 """The privacy plan: what a run promises before it starts.
 
-One object owns clip bounds, noise, sampling and the events that follow from them, so
-that they cannot disagree. It fills the four slots (step, client, server, distributed):
-moving a study from central to local trust changes the plan, not the recipe. The promise
-is an upper bound for every protected unit; receipts must fit it or there is no release.
-A run of two phases (a warm start, then training) is a plan with another one ``before`` it.
+One object owns bounds, noise, sampling and the events that follow from them, so that they cannot
+disagree. Each part of an update names where it is protected (at a training step, at the site, at
+the server, or in shares) and by which mechanism: moving a study from central to local trust
+changes the plan, not the recipe. The promise is an upper bound for every protected unit;
+receipts must fit it or there is no release. A run is one phase or several (a warm start, then
+training), all under one claim.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, Literal
 
 from understudy.errors import BudgetError, PrivacyError
-from understudy.privacy.account import Event, cost, solve_noise
-from understudy.privacy.checks import check_plan, check_receipt, whole_round
-from understudy.privacy.clip import Receipt, Slot, Unit
+from understudy.privacy.account import Event, cost, round_up, solve_noise
+from understudy.privacy.checks import check_plan, check_receipt
+from understudy.privacy.clip import Receipt
+from understudy.privacy.gaussian import Gaussian, Plain
+from understudy.privacy.mechanism import Mechanism
 from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection
-from understudy.privacy.terms import Trust
+from understudy.privacy.terms import Kind, Slot, Trust, Unit
 
-__all__ = ["NO_BOUND", "Part", "PrivacyPlan", "Rule", "Trust", "default_delta", "solve"]
+__all__ = ["Part", "Phase", "PrivacyPlan", "default_delta", "solve"]
 
-NO_BOUND = 1e9  # of updates that are sent as they are, without privacy
-Rule = Selection | Response
-_RULES: dict[str, type[Selection] | type[Response]] = {"select": Selection, "respond": Response}
+_MECHANISMS: dict[str, Any] = {kind.name: kind for kind in (Gaussian, Selection, Response, Plain)}
 
 
 def default_delta(units: int) -> float:
@@ -36,112 +37,57 @@ def default_delta(units: int) -> float:
 
 @dataclass(frozen=True)
 class Part:
-    """One named part of an update: its shape at one site, its slot, and its mechanism.
+    """One named part of an update: its shape at one site, and how it is protected where.
 
-    ``bound`` is the L2 norm of one unit's contribution, ``noise`` the multiplier z, so that
-    the noise has standard deviation z·bound on the sum. ``blocks`` > 1 clips that many
-    blocks of the first axis to bound/√blocks each; ``rows`` is how many rows one unit may add
-    to a sum. ``combine``: the server forms the mean over the planned cohort, or the sum.
-    ``rate`` is that of batches of records, each drawn by its own secret coin flip at its site
-    (None: all records); ``steps`` are the noisy steps per round of the step slot. With a
-    ``rule`` the part is not noised: its site sends coordinates or an answer under pure ε.
+    ``combine``: the server forms the mean over the planned cohort, or the sum.
     """
 
     name: str
     shape: tuple[int, ...]
-    slot: Slot
-    bound: float = 0.0
-    noise: float = 0.0
-    blocks: int = 1
-    rows: int = 1
-    combine: Literal["mean", "sum"] = "mean"
-    steps: int = 1
-    rate: float | None = None
-    rule: Rule | None = None
-
-    @property
-    def mechanism(self) -> str:
-        """What the receipts of this part are called."""
-        return next((n for n, kind in _RULES.items() if isinstance(self.rule, kind)), "gaussian")
+    combine: Literal["mean", "sum"]
+    where: Slot
+    mechanism: Mechanism
 
     @property
     def bytes(self) -> int:
         """What one site sends of this part, in bytes."""
-        return self.rule.bytes if self.rule else 4 * math.prod(self.shape)
+        return self.mechanism.bytes(self)
+
+    @property
+    def joint(self) -> bool:
+        """Whether its noise acts on the cohort's sample, as that of other such parts does."""
+        mechanism = self.mechanism
+        return self.where != "step" and mechanism.epsilon is None and not mechanism.rate
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form."""
-        rule = {"mechanism": self.mechanism, **self.rule.__dict__} if self.rule else None
-        return {**self.__dict__, "shape": list(self.shape), "rule": rule}
+        mechanism = {"name": self.mechanism.name, **self.mechanism.to_dict()}
+        return {**self.__dict__, "shape": list(self.shape), "mechanism": mechanism}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Part:
-        """Inverse of `to_dict`."""
-        rule = data.get("rule")
-        if rule is not None:
-            rule = _RULES[rule["mechanism"]](**{k: v for k, v in rule.items() if k != "mechanism"})
-        return cls(**{**data, "shape": tuple(data["shape"]), "rule": rule})
+        """Inverse of `to_dict`; unknown or missing fields are refused."""
+        terms = dict(data["mechanism"])
+        mechanism = _MECHANISMS[terms.pop("name")](**terms)
+        return cls(**{**data, "shape": tuple(data["shape"]), "mechanism": mechanism})
 
 
 @dataclass(frozen=True)
-class PrivacyPlan:
-    """Slots, sampling and length of one run; see the module's paragraph.
+class Phase:
+    """Rounds in which the same parts are sent.
 
     ``rate`` is the chance with which each site joins each round, by secret coin flips
     (None: everyone, every round). With ``size``, a public schedule calls that many sites a
     round, pass after pass over all; it earns no amplification and serves local trust.
-    ``joins`` is the most rounds one site may join.
-    ``units`` is the declared, public number of protected units. ``rounds``, ``parts``, ``rate``
-    and ``joins`` are this phase's own; `at` finds the phase of a round, counted over the run.
-    ``unproven`` says which claim a reader might expect and why it is not made; ``notes`` are
-    caveats that the recipe adds to the claims.
+    ``joins`` is the most rounds of the phase that one site may join.
     """
 
-    unit: Unit
-    trust: Trust
     parts: tuple[Part, ...]
     rounds: int
     sites: int
-    units: int
-    delta: float
     rate: float | None = None
-    joins: int | None = None
-    before: PrivacyPlan | None = None
-    unproven: str = ""
-    notes: tuple[str, ...] = ()
     size: int | None = None
-
-    def __post_init__(self) -> None:
-        check_plan(self)
-
-    @property
-    def phases(self) -> tuple[PrivacyPlan, ...]:
-        """Every phase of the run, in order; the last is this plan."""
-        return (*(self.before.phases if self.before else ()), self)
-
-    @property
-    def first(self) -> int:
-        """The round of the run in which this phase begins."""
-        return self.before.length if self.before else 0
-
-    @property
-    def length(self) -> int:
-        """Rounds of the whole run."""
-        return self.first + self.rounds
-
-    def at(self, round: int) -> PrivacyPlan:
-        """The phase that a round of the run belongs to: its parts, rate and cohort count."""
-        return self.before.at(round) if self.before and round < self.first else self
-
-    def phase(self, round: int) -> int:
-        """Which phase that is, from 0."""
-        return self.phases.index(self.at(round))
-
-    def prefix(self, rounds: int) -> PrivacyPlan:
-        """The plan of the first so many rounds of the run (at least one)."""
-        if self.before and rounds <= self.first:
-            return self.before.prefix(rounds)
-        return replace(self, rounds=rounds - self.first)
+    joins: int | None = None
 
     @property
     def cohort(self) -> float:
@@ -160,9 +106,10 @@ class PrivacyPlan:
 
     @property
     def update_epsilon(self) -> float | None:
-        """What one update of one site costs, where every mechanism of this phase is pure."""
-        rules = [part.rule for part in self.parts]
-        return math.fsum(rule.epsilon for rule in rules if rule) if all(rules) else None
+        """What one update of one site costs, where every mechanism is pure."""
+        found = [part.mechanism.epsilon for part in self.parts]
+        known = [epsilon for epsilon in found if epsilon is not None]
+        return sum(known) if known and len(known) == len(found) else None
 
     def part(self, name: str) -> Part:
         """The part of that name; an update may hold no other."""
@@ -173,27 +120,130 @@ class PrivacyPlan:
             f"parts {[p.name for p in self.parts]}", f"{name!r}", "declare it in the recipe's plan"
         )
 
+    def promise(self, *, factor: float, amplified: bool) -> tuple[Event, ...]:
+        """The events of this phase; noise on one sample is one event."""
+        found = [
+            (part, part.mechanism.event(part, self, factor=factor, amplified=amplified))
+            for part in self.parts
+        ]
+        joint = [event for part, event in found if part.joint]
+        noise = tuple(z for event in joint for z in event.noise)
+        merged = (replace(joint[0], noise=noise),) if joint else ()
+        return (*merged, *(event for part, event in found if not part.joint))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able form."""
+        return {**self.__dict__, "parts": [part.to_dict() for part in self.parts]}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Phase:
+        """Inverse of `to_dict`."""
+        return cls(**{**data, "parts": tuple(Part.from_dict(part) for part in data["parts"])})
+
+
+@dataclass(frozen=True)
+class PrivacyPlan:
+    """Phases, and what they protect; see the module's paragraph.
+
+    ``units`` is the declared, public number of protected units. ``unproven`` says which claim a
+    reader might expect and why it is not made; ``notes`` are caveats that the recipe adds to
+    the claims. Rounds are counted over the whole run.
+    """
+
+    unit: Unit
+    trust: Trust
+    phases: tuple[Phase, ...]
+    units: int
+    delta: float
+    unproven: str = ""
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_plan(self)
+
+    @property
+    def own(self) -> Phase:
+        """The last phase: that of the recipe for which the plan was built."""
+        return self.phases[-1]
+
+    @property
+    def sites(self) -> int:
+        """How many sites there are."""
+        return self.own.sites
+
+    @property
+    def first(self) -> int:
+        """The round of the run in which the last phase begins."""
+        return self.length - self.own.rounds
+
+    @property
+    def length(self) -> int:
+        """Rounds of the whole run."""
+        return sum(phase.rounds for phase in self.phases)
+
+    @property
+    def participations(self) -> int:
+        """The most rounds of the run that any one site's data can take part in."""
+        return sum(phase.participations for phase in self.phases)
+
+    @property
+    def private(self) -> bool:
+        """Whether anything is promised."""
+        return all(part.mechanism.promises for phase in self.phases for part in phase.parts)
+
+    @property
+    def kind(self) -> Kind:
+        """What leaves a site: the kind of its sealed updates."""
+        if not self.private:
+            return "not private"
+        return "entrusted" if "server" in self.slots else "noised"
+
+    @property
+    def slots(self) -> frozenset[Slot]:
+        """Where parts are protected."""
+        return frozenset(part.where for phase in self.phases for part in phase.parts)
+
+    def phase(self, round: int) -> int:
+        """Which phase a round of the run belongs to, from 0."""
+        ends = accumulate(phase.rounds for phase in self.phases)
+        return next((i for i, end in enumerate(ends) if round < end), len(self.phases) - 1)
+
+    def at(self, round: int) -> Phase:
+        """The phase that a round of the run belongs to."""
+        return self.phases[self.phase(round)]
+
+    def start(self, phase: int) -> int:
+        """The round in which a phase begins."""
+        return sum(earlier.rounds for earlier in self.phases[:phase])
+
+    def prefix(self, rounds: int) -> PrivacyPlan:
+        """The plan of the first so many rounds of the run (at least one)."""
+        last = self.phase(rounds - 1)
+        cut = replace(self.phases[last], rounds=rounds - self.start(last))
+        return replace(self, phases=(*self.phases[:last], cut))
+
     def with_noise(self, noise: float) -> PrivacyPlan:
-        """The same plan with every part of this phase at multiplier z."""
-        return replace(self, parts=tuple(replace(p, noise=noise) for p in self.parts))
+        """The same plan with every part of its last phase at multiplier z."""
+        return self.with_parts(
+            replace(p, mechanism=p.mechanism.with_noise(noise)) for p in self.own.parts
+        )
+
+    def with_parts(self, parts: Iterable[Part]) -> PrivacyPlan:
+        """The same plan with other parts in its last phase."""
+        return self.with_own(parts=tuple(parts))
+
+    def with_own(self, **changes: Any) -> PrivacyPlan:
+        """The same plan with changes to its last phase."""
+        return replace(self, phases=(*self.phases[:-1], replace(self.own, **changes)))
 
     def receipts(self, round: int, source: str) -> tuple[Receipt, ...]:
         """What is charged for one round, before any noise is drawn."""
-        return tuple(
-            Receipt(
-                round,
-                p.name,
-                p.slot,
-                p.mechanism,
-                self.unit,
-                p.bound,
-                p.noise * p.bound,
-                source,
-                p.rule.epsilon if p.rule else 0.0,
-            )
-            for p in self.at(round).parts
-            for _ in range(p.steps)
+        found = (
+            part.mechanism.receipt(part, self.unit, round, source)
+            for part in self.at(round).parts
+            for _ in range(part.mechanism.steps)
         )
+        return tuple(receipt for receipt in found if receipt is not None)
 
     def promise(self, *, factor: float = 1.0, amplified: bool = True) -> tuple[Event, ...]:
         """The events one unit can be exposed to, as seen by one adversary.
@@ -201,31 +251,22 @@ class PrivacyPlan:
         ``factor`` multiplies the sensitivity (2 for replace-one on a clipped value).
         ``amplified`` is True only for an adversary who does not know who was sampled.
         """
-        earlier = self.before.promise(factor=factor, amplified=amplified) if self.before else ()
-        rounds = self.rounds if amplified and self.rate else self.participations
-        noised = [p for p in self.parts if not p.rule]
-        whole = tuple(p.noise / factor for p in noised if p.slot != "step" and not p.rate)
-        events = [Event(whole, self.rate if amplified else None, rounds)] if whole else []
-        for p in self.parts:  # a pure mechanism protects any two updates alike: no factor
-            if p.rule:
-                events.append(Event((), None, self.participations, p.rule.epsilon))
-        for p in noised:  # a batch is its site's secret, so every adversary is in the dark
-            if p.slot == "step" or p.rate:
-                events.append(Event((p.noise / factor,), p.rate, self.participations * p.steps))
-        return (*earlier, *events)
+        return tuple(
+            event
+            for phase in self.phases
+            for event in phase.promise(factor=factor, amplified=amplified)
+        )
 
     def admits(self, receipts: Iterable[Receipt]) -> None:
         """Refuse receipts that exceed the promise: too many, too little noise, another part."""
         seen: dict[tuple[str, int], int] = {}
         for receipt in receipts:
-            phase = self.at(whole_round(receipt.round))
-            part = phase.part(receipt.part)
-            check_receipt(receipt, part, phase)
+            part = check_receipt(receipt, self)
             key = (receipt.part, receipt.round)
             seen[key] = seen.get(key, 0) + 1
-            if seen[key] > part.steps:
+            if seen[key] > part.mechanism.steps:
                 raise BudgetError(
-                    f"at most {part.steps} charge(s) of {part.name!r} per round",
+                    f"at most {part.mechanism.steps} charge(s) of {part.name!r} per round",
                     "more in the ledger",
                     "do not release this run; a part was noised more often than promised",
                 )
@@ -237,8 +278,9 @@ class PrivacyPlan:
         drawn without one, or a ledger that was cut.
         """
         self.admits(receipts)
-        charges = sum(phase.rounds * sum(p.steps for p in phase.parts) for phase in self.phases)
-        expected = charges if self.trust != "none" else 0
+        starts = (self.start(i) for i in range(len(self.phases)))
+        each = [len(self.receipts(start, "os")) for start in starts]
+        expected = sum(n * phase.rounds for n, phase in zip(each, self.phases, strict=True))
         if len(receipts) != expected:
             raise BudgetError(
                 f"{expected} charge(s) in {self.length} round(s)",
@@ -248,19 +290,14 @@ class PrivacyPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form, kept in the release so that anyone can recompute the claim."""
-        return {
-            **self.__dict__,
-            "parts": [part.to_dict() for part in self.parts],
-            "before": self.before.to_dict() if self.before else None,
-            "notes": list(self.notes),
-        }
+        phases = [phase.to_dict() for phase in self.phases]
+        return {**self.__dict__, "phases": phases, "notes": list(self.notes)}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> PrivacyPlan:
         """Inverse of `to_dict`; unknown or missing fields are refused."""
-        parts = tuple(Part.from_dict(part) for part in data["parts"])
-        before = cls.from_dict(data["before"]) if data["before"] else None
-        return cls(**{**data, "parts": parts, "before": before, "notes": tuple(data["notes"])})
+        phases = tuple(Phase.from_dict(phase) for phase in data["phases"])
+        return cls(**{**data, "phases": phases, "notes": tuple(data["notes"])})
 
 
 def solve(plan: PrivacyPlan, epsilon: float) -> PrivacyPlan:
@@ -274,7 +311,7 @@ def solve(plan: PrivacyPlan, epsilon: float) -> PrivacyPlan:
     solved = plan.with_noise(noise)
     found = cost(solved.promise(factor=factor, amplified=amplified), plan.delta).epsilon
     if found > epsilon * (1 + 1e-6):
-        raise PrivacyError(f"ε ≤ {epsilon:g}", f"{found:.6g}", "ask for a slightly larger ε")
+        raise PrivacyError(f"ε ≤ {epsilon:g}", round_up(found, 6), "ask for a slightly larger ε")
     return solved
 
 
@@ -291,20 +328,15 @@ def claim_terms(plan: PrivacyPlan) -> tuple[float, bool]:
 
 
 def allowed_joins(plan: PrivacyPlan, epsilon: float) -> int:
-    """How many rounds a site with its own cap ε may join at the plan's noise (0: none)."""
+    """How many rounds of its last phase a site with its own cap ε may join (0: none)."""
     factor, _ = claim_terms(plan)
 
     def fits(joins: int) -> bool:
-        events = replace(plan, joins=joins).promise(factor=factor, amplified=False)
+        events = plan.with_own(joins=joins).promise(factor=factor, amplified=False)
         return cost(events, plan.delta).epsilon <= epsilon
 
-    low, high = 0, plan.participations
+    low, high = 0, plan.own.participations
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(middle) else (low, middle - 1)
     return low
-
-
-def slots(parts: Sequence[Part]) -> frozenset[Slot]:
-    """The slots in use."""
-    return frozenset(part.slot for part in parts)

@@ -12,23 +12,33 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
 from understudy.errors import PrivacyError
-from understudy.privacy.clip import Receipt
-from understudy.privacy.select import check_epsilon, pure_receipt
-from understudy.rng import NoiseSource
+from understudy.privacy.account import round_up
+from understudy.privacy.chances import UNIT, Chances, gain
+from understudy.privacy.clip import Bounded, Receipt
+from understudy.privacy.mechanism import Use, add_in_order
+from understudy.privacy.pure import Pure, check_epsilon, raw
+from understudy.privacy.terms import Unit
+from understudy.rng import Draws
+
+if TYPE_CHECKING:
+    from understudy.privacy.plan import Part
 
 __all__ = ["Response", "debiased", "is_small", "respond"]
 
 
 @dataclass(frozen=True)
-class Response:
+class Response(Pure):
     """Randomised response at ε."""
 
     epsilon: float
+
+    name: ClassVar[str] = "respond"
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -44,22 +54,47 @@ class Response:
         return 1 / (1 + math.exp(self.epsilon))
 
     @property
-    def bytes(self) -> int:
-        """Of a message: the bit travels as one byte."""
+    def chances(self) -> Chances:
+        """Of a false and of a true answer, as they are drawn."""
+        return Chances.of((UNIT, gain(self.epsilon)))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """One bit per site."""
+        return ()
+
+    def seal(self, value: Tensor | Bounded, use: Use) -> tuple[Tensor, tuple[Receipt, ...]]:
+        """The bit, or its opposite."""
+        answers = respond(raw(value), self, use.draws)
+        return answers, (self.receipt(use.part, use.unit, use.round, use.source),)
+
+    def fits(self, sent: Tensor, part: Part, unit: Unit) -> Tensor | None:
+        """A bit in a byte."""
+        return sent <= 1 if sent.dim() == 1 and sent.dtype == torch.uint8 else None
+
+    def accumulate(self, total: Tensor, sent: Tensor) -> None:
+        """How many said yes."""
+        add_in_order(total, sent)
+
+    def bytes(self, part: Part) -> int:
+        """The bit travels as one byte."""
         return 1
 
+    def describe(self, part: Part) -> str:
+        """How often it is true."""
+        price = round_up(self.epsilon)
+        return f"{part.name}: one bit, true with chance {self.truth:.3g}, ε = {price}"
 
-def respond(
-    bits: Tensor, rule: Response, *, part: str, round: int, source: NoiseSource
-) -> tuple[Tensor, Receipt]:
+
+def respond(bits: Tensor, rule: Response, draws: Draws) -> Tensor:
     """The answers ``[C]`` (0 or 1, one byte each) of sites that hold ``bits`` ``[C]``."""
     if bits.dim() != 1 or bits.dtype != torch.bool:
         raise PrivacyError(
             "one bit per site", f"{bits.dtype} of shape {tuple(bits.shape)}", "fix the recipe"
         )
-    lies = torch.from_numpy(source.coins(len(bits), rule.lie))
-    receipt = pure_receipt("respond", rule.epsilon, part=part, round=round, source=source)
-    return (bits ^ lies).to(torch.uint8), receipt
+    draws.check(len(bits))
+    lies = torch.from_numpy(rule.chances.draw(draws) == 0)
+    return (bits ^ lies).to(torch.uint8)
 
 
 def debiased(mean: Tensor, rule: Response) -> Tensor:

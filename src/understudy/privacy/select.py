@@ -14,7 +14,7 @@ Guarantee: for any two updates, the probability of any message (sign, J) differs
 at most e^ε. The normaliser does not depend on data, so the exponent is ε and not ε/2. It breaks
 if k, h or the threshold depend on data, if ties change the size of the top set, or if J comes out
 in an order that tells the two groups apart: sizes are public fields of `Selection`, ties are
-broken by lot, and J is shuffled.
+broken at random, and J is shuffled.
 """
 
 from __future__ import annotations
@@ -22,19 +22,27 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from understudy.errors import PrivacyError
-from understudy.privacy.clip import Receipt
-from understudy.rng import NoiseSource
+from understudy.privacy.account import round_up
+from understudy.privacy.chances import UNIT, Chances, gain
+from understudy.privacy.choose import choose
+from understudy.privacy.clip import Bounded, Receipt
+from understudy.privacy.mechanism import Use
+from understudy.privacy.pure import Pure, check_epsilon, raw
+from understudy.privacy.terms import Unit
 
-__all__ = ["Law", "Selection", "choose", "law", "optimal_output", "spread"]
+if TYPE_CHECKING:
+    from understudy.privacy.plan import Part
+
+__all__ = ["Law", "Selection", "law", "optimal_output"]
 
 _MOST = 2**31 - 1  # coordinates travel as 32-bit integers
-_MOST_EPSILON = 30.0
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,7 @@ class Law:
 
 
 @dataclass(frozen=True)
-class Selection:
+class Selection(Pure):
     """Choose ``output`` of ``size`` coordinates, preferably among the ``top`` largest, at ε.
 
     ``subset`` < ``size`` first draws that many coordinates at random (SubMDS).
@@ -63,6 +71,8 @@ class Selection:
     output: int
     epsilon: float
     subset: int | None = None
+
+    name: ClassVar[str] = "select"
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
@@ -93,9 +103,58 @@ class Selection:
         return law(self.pool, self.top, self.output, self.epsilon)
 
     @property
-    def bytes(self) -> int:
-        """Of a message: one 32-bit integer for the sign, and one per coordinate."""
+    def chances(self) -> Chances:
+        """The law of ν as it is drawn."""
+        return _chances(self.pool, self.top, self.output, self.epsilon)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of an update."""
+        return (self.size,)
+
+    @property
+    def telling(self) -> float:
+        """The share of a choice that is not chance: 0 tells nothing, 1 the top set alone."""
+        chance = self.top / self.pool
+        return (self.law.share - chance) / (1 - chance)
+
+    def seal(self, value: Tensor | Bounded, use: Use) -> tuple[Tensor, tuple[Receipt, ...]]:
+        """A sign and coordinates instead of the update.
+
+        An update that is not finite counts as zero: to refuse it would say something about
+        its site.
+        """
+        update = raw(value)
+        finite = torch.isfinite(update).all(dim=1, keepdim=True)
+        message = choose(torch.where(finite, update, torch.zeros_like(update)), self, use.draws)
+        return message, (self.receipt(use.part, use.unit, use.round, use.source),)
+
+    def fits(self, sent: Tensor, part: Part, unit: Unit) -> Tensor | None:
+        """A sign and h different coordinates."""
+        if sent.shape[1:] != (1 + self.output,) or sent.dtype != torch.int32:
+            return None
+        signs, chosen = sent[:, 0], sent[:, 1:].long().sort(dim=1).values
+        valid = (signs.abs() == 1) & (chosen >= 0).all(1) & (chosen < self.size).all(1)
+        return valid & (chosen.diff(dim=1) > 0).all(1)
+
+    def accumulate(self, total: Tensor, sent: Tensor) -> None:
+        """Votes: each message stands for its sign at its coordinates."""
+        signs = sent[:, :1].double().expand(-1, self.output)
+        total.index_add_(0, sent[:, 1:].reshape(-1).long(), signs.reshape(-1))
+
+    def bytes(self, part: Part) -> int:
+        """One 32-bit integer for the sign, and one per coordinate."""
         return 4 * (1 + self.output)
+
+    def describe(self, part: Part) -> str:
+        """How many coordinates of how many, and what they are worth."""
+        pool = f" of a random {self.pool:,}" if self.subset else ""
+        share, chance = _below_one(self.law.share), _below_one(self.top / self.pool)
+        return (
+            f"{part.name}: a sign and {self.output} of {self.size:,} coordinates{pool}, expected "
+            f"share from the {self.top:,} largest {share} (by chance {chance}), ε = "
+            f"{round_up(self.epsilon)}"
+        )
 
     def probability(self, hits: int) -> float:
         """Of one output set that holds ``hits`` coordinates of the top set."""
@@ -103,15 +162,9 @@ class Selection:
         return self.law.probability[hits] / ways
 
 
-def check_epsilon(epsilon: float) -> None:
-    """Refuse an ε at which nothing is promised, or nothing can be learnt."""
-    if not 0 < epsilon <= _MOST_EPSILON:
-        raise PrivacyError(
-            f"ε of one update above 0 and up to {_MOST_EPSILON:g}, beyond which 52 random bits "
-            "cannot tell its chances from certainty",
-            f"{epsilon}",
-            "choose privacy.epsilon_per_update, or privacy.epsilon of a whole life, in this range",
-        )
+def _below_one(share: float) -> str:
+    """Two digits of a share, more where they would make it look like all."""
+    return f"{share:.2g}" if share < 0.995 else f"{math.floor(share * 1e3) / 1e3:g}"
 
 
 def _check_top(top: int, pool: int) -> None:
@@ -146,6 +199,17 @@ def law(d: int, k: int, h: int, epsilon: float) -> Law:
     return Law(best + 1, tuple(np.exp(logs).tolist()))
 
 
+@lru_cache(maxsize=256)
+def _chances(d: int, k: int, h: int, epsilon: float) -> Chances:
+    """ω_τ·e^(ε·1[τ ≥ threshold]) in whole numbers, and the chances that follow."""
+    ways, best, factor = math.comb(d - k, h), law(d, k, h, epsilon).threshold, gain(epsilon)
+    masses = []
+    for tau in range(h + 1):
+        masses.append(ways * (factor if tau >= best else UNIT))
+        ways = ways * (k - tau) * (h - tau) // ((tau + 1) * (d - k - h + tau + 1))
+    return Chances.of(masses)
+
+
 def _suffix(logs: np.ndarray) -> np.ndarray:
     return np.logaddexp.accumulate(logs[::-1])[::-1]
 
@@ -171,141 +235,3 @@ def optimal_output(d: int, k: int, epsilon: float, share: float) -> int:
             best = h
         h += 1
     return best
-
-
-def choose(
-    update: Tensor,
-    rule: Selection,
-    *,
-    part: str,
-    round: int,
-    source: NoiseSource,
-) -> tuple[Tensor, Receipt]:
-    """The messages ``[C, 1+h]`` of a stack of updates ``[C, d]``: a sign, then coordinates.
-
-    Guarantee: each row is ε-locally private for the site whose update it is.
-    """
-    if update.dim() != 2 or update.shape[1] != rule.size:
-        raise PrivacyError(
-            f"updates of {rule.size} numbers", f"shape {tuple(update.shape)}", "fix the recipe"
-        )
-    if not bool(torch.isfinite(update).all()):
-        raise PrivacyError(
-            "updates of finite numbers", "NaN or infinity", "lower the learning rate"
-        )
-    signs = torch.from_numpy(np.where(source.coins(len(update), 0.5), 1, -1))
-    pool = _subsets(len(update), rule, source)
-    values = update.detach() if pool is None else update.detach().gather(1, pool)
-    top = _top_set(values * signs[:, None].to(values.dtype), rule.top, source)
-    chosen = _draw(top, rule, source)
-    chosen = chosen if pool is None else pool.gather(1, chosen)
-    message = torch.cat((signs[:, None], chosen), dim=1).to(torch.int32)
-    return message, pure_receipt("select", rule.epsilon, part=part, round=round, source=source)
-
-
-def pure_receipt(
-    mechanism: str, epsilon: float, *, part: str, round: int, source: NoiseSource
-) -> Receipt:
-    """What a mechanism of pure ε did for a whole site: nothing was bounded, nothing noised."""
-    kind = "simulation" if source.is_simulation else "os"
-    return Receipt(round, part, "client", mechanism, "site", 0.0, 0.0, kind, epsilon)
-
-
-def spread(messages: Tensor, size: int) -> Tensor:
-    """The sum of what messages ``[C, 1+h]`` stand for: their sign at their coordinates."""
-    signs = messages[:, :1].double().expand(-1, messages.shape[1] - 1)
-    total = torch.zeros(size, dtype=torch.float64)
-    return total.index_add_(0, messages[:, 1:].reshape(-1).long(), signs.reshape(-1))
-
-
-def fits(messages: Tensor, rule: Selection) -> Tensor:
-    """Which rows ``[C]`` are messages of this rule: a sign and h different coordinates."""
-    signs, chosen = messages[:, 0], messages[:, 1:].long().sort(dim=1).values
-    valid = (signs.abs() == 1) & (chosen >= 0).all(1) & (chosen < rule.size).all(1)
-    return valid & (chosen.diff(dim=1) > 0).all(1)
-
-
-def _subsets(clients: int, rule: Selection, source: NoiseSource) -> Tensor | None:
-    """For each client a random subset of coordinates ``[C, d̃]``, drawn without its data.
-
-    Clients share permutations, one after the other: each one's subset is uniform, and that
-    is all the guarantee needs, since it holds for every subset.
-    """
-    if rule.subset is None or rule.subset == rule.size:
-        return None
-    each = rule.size // rule.subset
-    rng = _generator(source)
-    orders = [rng.permutation(rule.size) for _ in range(-(-clients // each))]
-    blocks = [order[: each * rule.subset].reshape(each, rule.subset) for order in orders]
-    return torch.from_numpy(np.concatenate(blocks)[:clients])
-
-
-def _generator(source: NoiseSource) -> np.random.Generator:
-    """A fast generator for lots that need not be secret, seeded from the noise source."""
-    words = (source.uniform(8) * 2**52).astype(np.uint64)
-    return np.random.default_rng([int(word) for word in words])
-
-
-def _top_set(values: Tensor, k: int, source: NoiseSource) -> Tensor:
-    """The positions of the k largest values ``[C, k]``, ascending; ties by lot.
-
-    Found by their least value, which numpy's partition gives in less than half the time of a top-k.
-    """
-    found, place = values.numpy(), values.shape[1] - k
-    least = np.partition(found, place, axis=1)[:, place, None]
-    top, equal = found > least, found == least
-    wanted = k - np.count_nonzero(top, axis=1)
-    torn = np.count_nonzero(equal, axis=1) > wanted  # a tie straddles the border
-    top |= equal
-    rng = _generator(source)  # seeded always, lots for all: no site shifts another's draws
-    if torn.any():
-        lots = rng.random(found.shape, np.float32)[torn]
-        keys = np.where(equal[torn], lots, np.where(top[torn], 2.0, -1.0))
-        drawn = np.zeros_like(top[torn])
-        np.put_along_axis(drawn, np.argpartition(keys, place, axis=1)[:, place:], True, axis=1)
-        top[torn] = drawn
-    return torch.from_numpy(np.nonzero(top)[1].reshape(len(found), k))
-
-
-def _draw(top: Tensor, rule: Selection, source: NoiseSource) -> Tensor:
-    """h positions per client ``[C, h]``: ν of the top set, the rest of the others, shuffled."""
-    clients, h = len(top), rule.output
-    cumulative = np.cumsum(rule.law.probability)
-    hits = np.searchsorted(cumulative[:-1], source.uniform(clients), side="right")
-    within = top.gather(1, _distinct(clients, h, rule.top, source))
-    others = _outside(top, _distinct(clients, h, rule.pool - rule.top, source))
-    chosen = torch.where(torch.arange(h) < torch.from_numpy(hits)[:, None], within, others)
-    order = torch.from_numpy(source.uniform(clients * h).reshape(clients, h)).argsort(dim=1)
-    return chosen.gather(1, order)
-
-
-def _outside(top: Tensor, ranks: Tensor) -> Tensor:
-    """The positions that are not in the (ascending) top set, by their rank among those."""
-    gaps = top - torch.arange(top.shape[1])  # how many outsiders come before each member
-    return ranks + torch.searchsorted(gaps, ranks, right=True)
-
-
-def _distinct(clients: int, h: int, n: int, source: NoiseSource) -> Tensor:
-    """h different numbers below n per client, each ordered draw equally likely.
-
-    Repeats are drawn anew; that treats all numbers alike, so the result is uniform.
-    """
-    if 4 * h > n:
-        keys = source.uniform(clients * n).reshape(clients, n)
-        return torch.from_numpy(keys.argsort(axis=1)[:, :h].copy())
-    drawn = _below(clients * h, n, source).reshape(clients, h)
-    while len(again := _repeats(drawn)):
-        drawn[again[:, 0], again[:, 1]] = _below(len(again), n, source)
-    return torch.from_numpy(drawn)
-
-
-def _below(count: int, n: int, source: NoiseSource) -> np.ndarray:
-    return (source.uniform(count) * n).astype(np.int64)
-
-
-def _repeats(drawn: np.ndarray) -> np.ndarray:
-    """Where ``[clients, h]`` a number stands that stood further left already, as index pairs."""
-    order = drawn.argsort(axis=1, kind="stable")
-    ranked = np.take_along_axis(drawn, order, axis=1)
-    row, place = np.nonzero(ranked[:, 1:] == ranked[:, :-1])
-    return np.stack((row, order[row, place + 1]), axis=1)

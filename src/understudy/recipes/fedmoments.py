@@ -20,55 +20,25 @@ from torch import Tensor
 
 from understudy.data.encode import blocks
 from understudy.data.schema import Schema
-from understudy.data.shards import Shards
 from understudy.errors import StudyError
-from understudy.federation.recipe import RecipeInfo, State, Task, Update, make_plan
-from understudy.federation.slots import Private
+from understudy.federation.info import RecipeInfo
+from understudy.federation.planning import Terms, noised_plan
+from understudy.federation.recipe import State, Task, Update
+from understudy.federation.site import Site
+from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.plan import PrivacyPlan
+from understudy.recipes import catalogue
 from understudy.recipes.copula import latents
 from understudy.recipes.features import Space, space, svec, unsvec
 from understudy.recipes.moments import Gaussians, Moments, denoise
+from understudy.recipes.options import FedMomentsOptions
 from understudy.release.generator import Generator
 from understudy.rng import Streams
-from understudy.study import Study, options, setting
+from understudy.study import Study, options
 
-__all__ = ["FedMoments", "FedMomentsOptions"]
+__all__ = ["FedMoments"]
 
 _WIDEST = 600  # features: their second moments are 180,300 numbers per class
-
-
-@dataclass(frozen=True)
-class FedMomentsOptions:
-    """``[recipe]`` of a fedmoments study."""
-
-    coefficients: int = setting(150, "cosine coefficients kept of an image or series")
-    radius: float = setting(1.0, "R: norm to which a record's (scaled) features are clipped")
-    count_weight: float = setting(0.3, "a: weight of the count")
-    mean_weight: float = setting(0.5, "b: weight of the means")
-    square_weight: float = setting(1.0, "c: weight of the second moments")
-    spread: float = setting(
-        2.0, "variance of drawn images, relative to the estimate: wider teaches students better"
-    )
-
-    contrast: float = setting(
-        0.0, "of drawn images: 8, say, takes them smoothly to black and white; 0 cuts them off"
-    )
-
-    def __post_init__(self) -> None:
-        if not (self.contrast >= 0 and math.isfinite(self.contrast)):
-            raise StudyError("recipe.contrast of 0 or more", f"{self.contrast}", "correct it")
-        for name in ("radius", "count_weight", "mean_weight", "square_weight", "spread"):
-            value = getattr(self, name)
-            if not (value > 0 and math.isfinite(value)):
-                raise StudyError(f"recipe.{name} above 0 and finite", f"{value}", "correct it")
-        if self.coefficients < 1:
-            raise StudyError("recipe.coefficients of at least 1", f"{self.coefficients}", "raise")
-
-    @property
-    def bound(self) -> float:
-        """‖φ‖ at most: what adding or removing one record moves the sum by."""
-        a, b, c, r = self.count_weight, self.mean_weight, self.square_weight, self.radius
-        return math.sqrt(a**2 + b**2 * r**2 + c**2 * r**4)
 
 
 @dataclass(frozen=True)
@@ -79,19 +49,7 @@ class FedMoments:
     plan: PrivacyPlan
     options: FedMomentsOptions
 
-    info: ClassVar[RecipeInfo] = RecipeInfo(
-        name="fedmoments",
-        title="One noisy sum of class moments",
-        paper="our own, after DP-MERF and the moment methods",
-        summary="One round; each site sends one bounded sum; best at small budgets.",
-        kinds=("table", "image", "series"),
-        supports=frozenset(
-            (u, t) for u in ("record", "person", "site") for t in ("central", "local")
-        ),
-        default=("record", "central"),
-        options=FedMomentsOptions,
-        rounds=1,
-    )
+    info: ClassVar[RecipeInfo] = catalogue.FEDMOMENTS
 
     @classmethod
     def build(cls, study: Study) -> FedMoments:
@@ -99,9 +57,8 @@ class FedMoments:
         own = options(FedMomentsOptions, study.options)
         d = _features_of(study.schema, own)
         shape = (study.schema.n_classes, 1 + d + d * (d + 1) // 2)
-        plan = make_plan(
-            study, cls.info, {"moments": shape}, bound=own.bound, combine="sum", rounds=1
-        )
+        terms = Terms(bound=own.bound, combine="sum")
+        plan = noised_plan(study, cls.info, {"moments": shape}, terms, rounds=1)
         return cls(study.schema, plan, own)
 
     @cached_property
@@ -113,7 +70,7 @@ class FedMoments:
         """Nothing is shared before the sum."""
         return {}
 
-    def memory(self) -> State:
+    def memory(self, site: str) -> State:
         """Sites keep nothing."""
         return {}
 
@@ -121,11 +78,9 @@ class FedMoments:
         """The question is in the study file."""
         return Task()
 
-    def local(
-        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
-    ) -> tuple[Update, State]:
+    def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """The site's sum of φ over its records, by class."""
-        return {"moments": private.sum("moments", data, self._phi, lambda y: y)}, memory
+        return {"moments": site.sum("moments", self._phi, lambda y: y)}, {}
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
         """Keep the noisy sum."""
@@ -157,17 +112,15 @@ class FedMoments:
         own, place = self.options, self._space
         z = (x.double() - torch.from_numpy(place.origin)) @ torch.from_numpy(place.into)
         z = z * (own.radius / z.norm(dim=1, keepdim=True).clamp(min=own.radius))
-        phi = z.new_empty(len(z), self.plan.parts[0].shape[1])
+        phi = z.new_empty(len(z), self.plan.own.parts[0].shape[1])
         phi[:, 0], phi[:, 1 : 1 + z.shape[1]] = own.count_weight, own.mean_weight * z
         svec(z * math.sqrt(own.square_weight), out=phi[:, 1 + z.shape[1] :])
         return phi
 
     def _moments(self, sums: np.ndarray) -> Moments:
         """The noisy sum taken apart, with the noise each piece carries."""
-        own, part, d = self.options, self.plan.parts[0], len(self._space.expected)
-        std = part.noise * part.bound
-        if self.plan.trust == "local":  # every site added its own
-            std *= math.sqrt(self.plan.cohort)
+        own, d = self.options, len(self._space.expected)
+        std = _std(self.plan)
         return Moments(
             counts=sums[:, 0] / own.count_weight,
             sums=sums[:, 1 : 1 + d] / own.mean_weight,
@@ -193,6 +146,14 @@ class FedMoments:
         means, factors = (np.stack(arrays) for arrays in zip(*per_class, strict=True))
         width = self.schema.width
         return {"mean": means, "factor": factors, "basis": np.eye(width), "origin": np.zeros(width)}
+
+
+def _std(plan: PrivacyPlan) -> float:
+    """Of the noise in every coordinate of the sum; where sites add it, each adds its own."""
+    part, phase = plan.own.parts[0], plan.own
+    if not isinstance(part.mechanism, Gaussian):
+        return 0.0
+    return part.mechanism.std * math.sqrt(phase.cohort if part.where == "client" else 1.0)
 
 
 def _features_of(schema: Schema, own: FedMomentsOptions) -> int:

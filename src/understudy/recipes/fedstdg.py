@@ -1,13 +1,15 @@
 """FedSTDG: synthetic time series under local privacy (jiang-thesis ch. 5).
 
 The model is a recurrent Wasserstein autoencoder. A site sends a sign and as many coordinates as
-keep the wanted share of the top set, chosen within a random subset (SubMDS), and one randomised
-bit that says whether its update was small against the global rate (MagRR); when the bits say so,
-the server lowers the rate. Both are pure: one update costs ε = ε_coordinates + ε_bit.
+keep the wanted share of the top set, chosen within a random subset (SubMDS). In the thesis it also
+sends one randomised bit that says whether its update was small against the global rate (MagRR);
+when the bits say so, the server lowers the rate. Both are pure: one update costs
+ε = ε_coordinates + ε_bit. By default there is no bit and the rate falls along a cosine: the bit
+costs a tenth of ε and gains nothing. ``adaptive = "paper"`` is the rule as published.
 
 Corrections to the thesis: its ε is per update, the claim adds up all updates of a site. The rule
-"a majority of bits for 50 rounds in a row" almost never fires at small ε, so by default the
-debiased bits of some rounds are pooled; ``adaptive = "paper"`` is the rule as published.
+"a majority of bits for 50 rounds in a row" almost never fires at small ε; with
+``adaptive = "pooled"`` the debiased bits of some rounds are pooled.
 
 Additions, none of which costs privacy: the net is no larger than the channels need, since votes
 are spread over its parameters; it starts from smooth series that anyone can draw who knows the
@@ -20,38 +22,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from understudy.data.schema import Schema
-from understudy.data.shards import Shards
-from understudy.federation.recipe import RecipeInfo, State, Task, make_pure_plan
-from understudy.federation.slots import Private
+from understudy.errors import StudyError
+from understudy.federation.info import RecipeInfo
+from understudy.federation.planning import pure_plan
+from understudy.federation.recipe import State, Task, Update
+from understudy.federation.site import Site
 from understudy.nets import layers
-from understudy.nets.autoencoder import (
-    DECODER,
-    Autoencoder,
-    decode,
-    encode,
-    init,
-    reconstruction,
-)
+from understudy.nets.autoencoder import Autoencoder, decode, encode, init, reconstruction
 from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.privacy.respond import Response, debiased, is_small
 from understudy.privacy.select import Selection
-from understudy.recipes import selection, vae, wae
-from understudy.recipes.wae import Rows, WAEOptions
+from understudy.recipes import catalogue, public, selection, vae, warm
+from understudy.recipes.options import FedSTDGOptions
+from understudy.recipes.wae import SharedWAE
 from understudy.release.generator import Generator
 from understudy.rng import Streams
-from understudy.study import Study, Training, options, setting
+from understudy.study import Study, options
 from understudy.training.loop import Batch, train
 from understudy.training.optim import Adam
 from understudy.training.server import ServerOptimiser
 
-__all__ = ["FedSTDG", "FedSTDGOptions"]
+__all__ = ["FedSTDG"]
 
 _UNIFORM_ROWS = 5_000
 _FACTOR_WEIGHT = 0.1  # of finding the factors, beside making the series
@@ -59,65 +56,19 @@ _WIDE = 2.0  # how far the mixed levels of uniform series spread, in logits
 
 
 @dataclass(frozen=True)
-class FedSTDGOptions(WAEOptions):
-    """``[recipe]`` of a FedSTDG study."""
-
-    top: float = setting(0.05, "share of all coordinates that make up the top set")
-    subset: float = setting(0.1, "ϱ: share of coordinates a site draws to choose among")
-    global_rate: float = setting(8.0, "γ: how far the server goes where all votes agree and tell")
-    penalty: float = setting(0.1, "λ: weight of the MMD between latents and prior")
-    pretrain: Literal["none", "uniform", "public"] = setting(
-        "uniform",
-        "start from no rows, from smooth series anywhere between the bounds, or from public rows",
-    )
-    pretrain_steps: int = setting(1000, "training steps on auxiliary rows")
-    hidden: int = setting(0, "units of the LSTM layers; 0: one per channel, but at least 12")
-    adaptive: Literal["pooled", "paper", "none"] = setting(
-        "pooled", "how the randomised bits lower γ: pooled and debiased, as published, or not"
-    )
-    bit: float = setting(0.1, "share of ε that the bit costs")
-    fall: float = setting(0.7, "r: factor by which γ falls")
-    patience: int = setting(20, "rounds of bits that a fall of γ takes")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("bit", "fall"):
-            if not 0 < getattr(self, name) < 1:
-                raise selection.outside(name, "above 0 and below 1", getattr(self, name))
-        for name, least in (("patience", 1), ("hidden", 0)):
-            if getattr(self, name) < least:
-                raise selection.outside(name, f"of at least {least}", getattr(self, name))
-
-
-@dataclass(frozen=True)
-class FedSTDG:
+class FedSTDG(SharedWAE):
     """See the module's paragraph; the methods follow Algorithms 6–8."""
 
-    schema: Schema
-    plan: PrivacyPlan
     options: FedSTDGOptions
-    training: Training
-    base: Path = Path()
 
-    info: ClassVar[RecipeInfo] = RecipeInfo(
-        name="fedstdg",
-        title="Recurrent Wasserstein autoencoder for series; SubMDS and an adaptive rate",
-        paper="Jiang 2023 (thesis), ch. 5, FedSTDG",
-        summary="Multivariate time series of many sites, nobody trusted.",
-        kinds=("series",),
-        supports=frozenset({("site", "local")}),
-        default=("site", "local"),
-        options=FedSTDGOptions,
-        rounds=100,
-        corrections="The thesis's ε is per update; the claim adds up all updates of a site. Bits "
-        "are debiased and pooled by default, since the published rule hardly fires at small ε.",
-    )
+    info: ClassVar[RecipeInfo] = catalogue.FEDSTDG
 
     @classmethod
     def build(cls, study: Study) -> FedSTDG:
         """The recipe of a study: coordinates and, where γ adapts, one bit."""
         own = options(FedSTDGOptions, study.options)
-        notes = vae.public_notes(study, own)
+        _refuse_idle(study, own)
+        notes = public.notes(study, own)
         plan = _plan(study, own, vae.size(_spec(study.schema, own)), notes)
         return cls(study.schema, plan, own, study.training, study.base)
 
@@ -129,7 +80,7 @@ class FedSTDG:
     @property
     def adapts(self) -> bool:
         """Whether sites send the bit."""
-        return len(self.plan.parts) > 1
+        return len(self.plan.own.parts) > 1
 
     @property
     def server(self) -> ServerOptimiser:
@@ -138,41 +89,32 @@ class FedSTDG:
         return replace(made, rate=1.0, decay="none") if self.adapts else made
 
     def init(self, *, rng: Streams) -> State:
-        """A fresh autoencoder, pre-trained where auxiliary rows are asked for."""
-        start = rng.child("auxiliary")
-        if self.options.pretrain == "uniform":
-            model = _smooth(self.spec, self.options.pretrain_steps, rng=start)
-        else:
-            model = wae.pretrained(self.spec, self.options, _none, self._public, rng=start)
+        """A fresh autoencoder, pre-trained where asked for, and γ."""
         rate = torch.tensor([self.options.global_rate])
-        return {**self.server.start(model), "rate": rate, "bits": torch.zeros(2)}
+        return {**super().init(rng=rng), "rate": rate, "bits": torch.zeros(2)}
 
-    def _public(self) -> Rows | None:
-        return vae.public_rows(self.base, self.options, self.schema)
-
-    def memory(self) -> State:
-        """Sites keep nothing."""
-        return {}
+    def first_model(self, rng: Streams) -> Tensor:
+        """Uniform series have a start of their own: the factors behind them are known."""
+        if self.options.pretrain == "uniform":
+            return _smooth(self.spec, self.options.pretrain_steps, rng=rng)
+        return super().first_model(rng)
 
     def task(self, state: State, round: int) -> Task:
-        """The whole autoencoder and the size below which an update counts as small."""
+        """The whole autoencoder; with bits, the size below which an update counts as small."""
+        if not self.adapts:
+            return Task({"model": state["model"]})
         return Task({"model": state["model"]}, {"level": self.options.fall * float(state["rate"])})
 
-    def local(
-        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
-    ) -> tuple[dict[str, Tensor], State]:
+    def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """Train on the site's series; the engine chooses coordinates and answers by the bit."""
-        model, rows = task.array("model", (1, vae.size(self.spec))), selection.compact(data)
-        how = selection.one_step(self.training, self.plan)
-        change = wae.local_update(self.spec, self.options, how, model, rows, rng=rng)
+        model = task.array("model", (1, vae.size(self.spec)))
+        change = self.change(model, self.rows(site.data), rng=site.rng)
         if not self.adapts:
             return {"update": change}, {}
         return {"update": change, "small": is_small(change, float(task.values["level"]))}, {}
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
-        """Lower γ if the bits ask for it, then θ ← θ + γ·mean vote; no votes, no step."""
-        if not bool(total["update"].any()):
-            return state
+        """Lower γ if the bits ask for it, then θ ← θ + γ·mean vote."""
         votes = self._telling * total["update"][None]
         if not self.adapts:
             return {**state, **self.server.step(state, votes)}
@@ -183,15 +125,12 @@ class FedSTDG:
     @property
     def _telling(self) -> float:
         """The share of a vote that is not chance: the noisier the votes, the shorter the way."""
-        rule = self.plan.part("update").rule
-        if not isinstance(rule, Selection):
-            return 1.0
-        chance = rule.top / rule.pool
-        return (rule.law.share - chance) / (1 - chance)
+        rule = self.plan.own.part("update").mechanism
+        return rule.telling if isinstance(rule, Selection) else 1.0
 
     def _adapted(self, state: State, mean: Tensor) -> tuple[Tensor, Tensor]:
         """γ and what is remembered of the bits: rounds counted, and their sum."""
-        own, rule = self.options, self.plan.part("small").rule
+        own, rule = self.options, self.plan.own.part("small").mechanism
         assert isinstance(rule, Response)
         if own.adaptive == "paper":
             count = float(state["bits"][0] + 1) if float(mean) >= 0.5 else 0.0
@@ -206,25 +145,35 @@ class FedSTDG:
 
     def finish(self, state: State, *, rng: Streams) -> Generator:
         """The decoder of the averaged last models."""
-        params = vae.unpack(self.spec, self.server.released(state))
-        decoder = vae.pack(self.spec, params, DECODER)
+        decoder = self.decoder(self.server.released(state))
         config = {"net": self.spec.to_config(), "width": self.schema.width, "sharpness": 1.0}
         return Generator("decoder", {"decoder": decoder}, config, vae.balance(self.schema))
 
 
+def _refuse_idle(study: Study, own: FedSTDGOptions) -> None:
+    """Options of the bit where there is none: they would be ignored."""
+    given = sorted({"bit", "fall", "patience"} & set(study.options))
+    if given and own.adaptive == "none":
+        raise StudyError(
+            'recipe.adaptive = "pooled" or "paper" for bit, fall and patience',
+            f'{", ".join(given)} with adaptive = "none"',
+            "set adaptive, or remove these options",
+        )
+
+
 def _plan(study: Study, own: FedSTDGOptions, size: int, notes: tuple[str, ...]) -> PrivacyPlan:
-    if own.adaptive == "none" or study.privacy.trust == "none":
+    if own.adaptive == "none":
         return selection.selection_plan(study, FedSTDG.info, size, own, notes=notes)
 
     def parts(epsilon: float) -> tuple[Part, ...]:
         rule = selection.selection(size, own, (1 - own.bit) * epsilon)
         bit = Response(own.bit * epsilon)
         return (
-            Part("update", (size,), "client", rule=rule),
-            Part("small", (), "client", rule=bit),
+            Part("update", (size,), "mean", "client", rule),
+            Part("small", (), "mean", "client", bit),
         )
 
-    return make_pure_plan(study, FedSTDG.info, parts, notes=notes)
+    return pure_plan(study, FedSTDG.info, parts, notes=notes)
 
 
 def _spec(schema: Schema, own: FedSTDGOptions) -> Autoencoder:
@@ -258,8 +207,10 @@ def _smooth(spec: Autoencoder, steps: int, *, rng: Streams) -> Tensor:
         return (batch.weight * (made + _FACTOR_WEIGHT * found)).sum(1)
 
     params = layers.stack(init(spec, rng=rng.torch("net")), 1)
-    plan = vae.steps_on(y, steps, rng=rng)
-    params, _ = train(params, loss, torch.cat((x, z), 1), y, plan, Adam(3e-3), rng=rng)
+    plan = warm.steps_on(y, steps, rng=rng)
+    params, _ = train(
+        params, loss, torch.cat((x, z), 1), y, plan, Adam(3e-3), rng=rng.draws("losses")
+    )
     return vae.pack(spec, params)
 
 
@@ -271,8 +222,3 @@ def _series(spec: Autoencoder, source: torch.Generator) -> tuple[Tensor, Tensor]
     along = torch.linspace(-0.5, 0.5, steps)[None, :, None]
     mixed = _WIDE * (factors @ level)[:, None] + along * (factors @ drift)[:, None]
     return torch.sigmoid(mixed).flatten(1), factors
-
-
-def _none() -> Rows:
-    """Stands where other WAE recipes draw uniform rows; `_smooth` takes that way here."""
-    raise AssertionError("uniform series have a start of their own")

@@ -8,80 +8,39 @@ as many updates as the public schedule calls it to, and refuses more.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from understudy.data.shards import Shards
-from understudy.errors import StudyError
-from understudy.federation.recipe import RecipeInfo, make_plan, make_pure_plan
-from understudy.privacy.plan import NO_BOUND, Part, PrivacyPlan
+from understudy.federation.info import RecipeInfo
+from understudy.federation.planning import pure_plan
+from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.privacy.select import Selection, optimal_output
-from understudy.rng import Streams
-from understudy.study import Study, Training, setting
-from understudy.training import batches
-from understudy.training.optim import Adam, Optimiser, Sgd
+from understudy.recipes.fedavg import Local
+from understudy.recipes.options import LEAST_TOP, SelectionOptions
+from understudy.study import Study, Training
 from understudy.training.server import ServerOptimiser
 
 __all__ = [
-    "SelectionOptions",
     "both_signs",
     "compact",
     "folded",
-    "local_batches",
-    "one_step",
-    "optimiser",
-    "outside",
+    "local",
     "room",
     "selection",
     "selection_plan",
     "server",
 ]
 
-_LEAST_TOP = 8  # coordinates: a smaller set tells little of a small model
+_PLAIN_EPOCHS = 10  # without privacy
 _HARDLY = 1e-30  # above no change, and below any
-
-
-@dataclass(frozen=True)
-class SelectionOptions:
-    """The part of ``[recipe]`` that every recipe of choices has."""
-
-    top: float = setting(
-        0.1, f"share of all coordinates in the top set; of few, {_LEAST_TOP} or a third at least"
-    )
-    outputs: int = setting(0, "coordinates that a site sends; 0: as many as keep `share`")
-    share: float = setting(0.8, "with outputs = 0: expected share of them from the top set")
-    subset: float = setting(1.0, "share of coordinates a site draws to choose among (SubMDS)")
-    global_rate: float = setting(1.0, "γ: how far the server goes where all votes agree")
-    decay: Literal["cosine", "none"] = setting("cosine", "how γ falls over the rounds")
-    average: float = setting(0.2, "share of the last rounds whose models are averaged")
-
-    def __post_init__(self) -> None:
-        for name in ("top", "share"):
-            if not 0 < getattr(self, name) < 1:
-                raise outside(name, "as a share, above 0 and below 1", getattr(self, name))
-        if not 0 < self.subset <= 1:
-            raise outside("subset", "above 0 and at most 1", self.subset)
-        if not self.top < self.subset:
-            raise outside("top", f"below recipe.subset = {self.subset:g}", self.top)
-        if not 0 < self.global_rate < float("inf"):
-            raise outside("global_rate", "above 0 and finite", self.global_rate)
-        if not 0 <= self.average <= 1:
-            raise outside("average", "from 0 to 1", self.average)
-        if self.outputs < 0:
-            raise outside("outputs", "of 0 or more", self.outputs)
-
-
-def outside(name: str, wanted: str, found: float) -> StudyError:
-    """The error for an option of ``[recipe]`` beyond its range."""
-    return StudyError(f"recipe.{name} {wanted}", f"{found}", "correct it")
 
 
 def selection(size: int, own: SelectionOptions, epsilon: float) -> Selection:
     """The rule for an update of ``size`` numbers at ε per update."""
-    top = max(round(own.top * size), min(_LEAST_TOP, size // 3), 1)
+    top = max(round(own.top * size), min(LEAST_TOP, size // 3), 1)
     subset = max(top + 1, round(own.subset * size)) if own.subset < 1 else None
     outputs = own.outputs or optimal_output(subset or size, top, epsilon, own.share)
     return Selection(size, top, outputs, epsilon, subset)
@@ -96,29 +55,20 @@ def selection_plan(
     notes: tuple[str, ...] = (),
 ) -> PrivacyPlan:
     """Plan of a recipe whose sites send choices from one update; without privacy, the update."""
-    if study.privacy.trust == "none":
-        return _plain_plan(study, info, size, notes)
 
     def parts(epsilon: float) -> tuple[Part, ...]:
-        return (Part("update", (size,), "client", rule=selection(size, own, epsilon)),)
+        return (Part("update", (size,), "mean", "client", selection(size, own, epsilon)),)
 
-    return make_pure_plan(study, info, parts, notes=notes)
-
-
-def _plain_plan(
-    study: Study, info: RecipeInfo, size: int, notes: tuple[str, ...] = ()
-) -> PrivacyPlan:
-    """The same without privacy: federated averaging."""
-    shapes = {"update": (size,)}
-    return make_plan(study, info, shapes, bound=NO_BOUND, slot="client", notes=notes)
+    return pure_plan(study, info, parts, notes=notes)
 
 
 def server(own: SelectionOptions, plan: PrivacyPlan) -> ServerOptimiser:
     """θ ← θ + γ·mean vote; without privacy, the mean update as it is."""
-    if plan.trust == "none":
-        return ServerOptimiser("model", plan.rounds, "sgd", 1.0, 0.0, 0.0, "none")
+    rounds = plan.own.rounds
+    if not plan.private:
+        return ServerOptimiser("model", rounds, "sgd", 1.0, 0.0, 0.0, "none")
     terms = (own.global_rate, 0.0, own.average, own.decay)
-    return ServerOptimiser("model", plan.rounds, "sgd", *terms)
+    return ServerOptimiser("model", rounds, "sgd", *terms)
 
 
 def both_signs(update: Tensor, places: int, top: float) -> Tensor:
@@ -159,25 +109,13 @@ def compact(data: Shards) -> Shards:
     return Shards(data.x[rows], data.y[rows], data.counts.cumsum(0) - data.counts, data.counts)
 
 
-def one_step(training: Training, plan: PrivacyPlan) -> Training:
-    """One SGD step unless the study says otherwise: of an update only its order is sent.
+def local(training: Training, plan: PrivacyPlan) -> Local:
+    """One pass of plain SGD unless the study says otherwise: of an update only its order is sent.
 
     Adam makes coordinates about equally large, so their order says little. Without privacy the
     update itself is sent, and more epochs serve it.
     """
-    if plan.trust == "none":
-        return training
+    if not plan.private:
+        return Local(replace(training, epochs=training.epochs or _PLAIN_EPOCHS))
     epochs, how = training.epochs or 1, training.optimiser or "sgd"
-    return replace(training, epochs=epochs, optimiser=how)
-
-
-def local_batches(data: Shards, training: Training, *, rng: Streams) -> batches.Batches:
-    """E passes over a site's rows."""
-    rows, epochs, size = batches.Rows.of(data), training.epochs or 10, training.batch or 32
-    return batches.epochs(rows, epochs, size, rng=rng.numpy("batches"))
-
-
-def optimiser(training: Training) -> Optimiser:
-    """Adam at 1e-3 unless the study says otherwise."""
-    rate = training.rate or 1e-3
-    return Sgd(rate) if training.optimiser == "sgd" else Adam(rate)
+    return Local(replace(training, epochs=epochs, optimiser=how))

@@ -1,103 +1,110 @@
 """What the recipes that train Wasserstein autoencoders have in common.
 
-The whole autoencoder is shared. Nets may be pre-trained on auxiliary rows that cost nothing:
-uniform rows drawn from the public schema, or rows that the study declares public.
+The whole autoencoder is shared and sites keep nothing. Nets may be pre-trained on auxiliary rows
+that cost nothing: uniform rows drawn from the public schema, or rows that the study declares
+public.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from understudy.data.schema import Schema
 from understudy.data.shards import Shards
-from understudy.errors import StudyError
+from understudy.federation.recipe import State
 from understudy.nets import layers
-from understudy.nets.autoencoder import Autoencoder, init, wae_loss
-from understudy.recipes import selection, vae
-from understudy.recipes.selection import SelectionOptions
-from understudy.rng import Streams
-from understudy.study import Training, setting
+from understudy.nets.autoencoder import DECODER, Autoencoder, init, wae_loss
+from understudy.privacy.plan import PrivacyPlan
+from understudy.recipes import public, selection, vae, warm
+from understudy.recipes.options import WAEOptions
+from understudy.recipes.public import Examples
+from understudy.rng import Draws, Streams
+from understudy.study import Training
 from understudy.training.loop import Batch, train
 from understudy.training.optim import Adam
+from understudy.training.server import ServerOptimiser
 
-__all__ = ["WAEOptions", "local_update", "pretrained"]
+__all__ = ["UNIFORM_ROWS", "SharedWAE"]
 
-Rows = tuple[Tensor, Tensor]
+UNIFORM_ROWS = 10_000
 
 
 @dataclass(frozen=True)
-class WAEOptions(SelectionOptions):
-    """The part of ``[recipe]`` that every WAE recipe has."""
+class SharedWAE(ABC):
+    """An autoencoder that votes move as a whole; a recipe says what a round is about."""
 
-    latent: int = setting(16, "dimensions of the latent space")
-    penalty: float = setting(1.0, "λ: weight of the MMD between latents and prior")
-    pretrain: Literal["none", "uniform", "public"] = setting(
-        "none", "pre-train on no rows, on uniform rows of the public schema, or on public rows"
-    )
-    public: str = setting("", 'with pretrain = "public": the file of public rows')
-    pretrain_steps: int = setting(2000, "training steps on auxiliary rows")
+    schema: Schema
+    plan: PrivacyPlan
+    options: WAEOptions
+    training: Training
+    base: Path = Path()  # where the study file lies
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if min(self.latent, self.pretrain_steps) < 1 or not 0 <= self.penalty < float("inf"):
-            raise StudyError(
-                "recipe.latent and pretrain_steps of at least 1, and a penalty of 0 or more",
-                f"{self.latent}, {self.pretrain_steps}, {self.penalty}",
-                "correct it",
-            )
-        if (self.pretrain == "public") != bool(self.public):
-            raise StudyError(
-                'recipe.public exactly where pretrain = "public"',
-                f"pretrain = {self.pretrain!r}, public = {self.public!r}",
-                "name a file of public rows, or leave both out",
-            )
+    @property
+    @abstractmethod
+    def spec(self) -> Autoencoder:
+        """Both nets."""
 
+    def uniform(self, rng: Streams) -> Examples:
+        """Rows anyone can draw who knows the schema."""
+        source = rng.torch("uniform")
+        x = torch.rand(UNIFORM_ROWS, self.schema.width, generator=source)
+        return x, torch.randint(self.schema.n_classes, (UNIFORM_ROWS,), generator=source)
 
-def pretrained(
-    spec: Autoencoder,
-    own: WAEOptions,
-    uniform: Callable[[], Rows],
-    public: Callable[[], Rows | None],
-    *,
-    rng: Streams,
-) -> Tensor:
-    """The model ``[1, P]`` before the first round."""
-    params = layers.stack(init(spec, rng=rng.torch("net")), 1)
-    if own.pretrain != "none":
-        rows = uniform() if own.pretrain == "uniform" else public()
-        assert rows is not None  # the options name a file
-        x, y = rows
-        plan = vae.steps_on(y, own.pretrain_steps, rng=rng)
-        params, _ = train(params, _loss(spec, own), x, y, plan, Adam(1e-3), rng=rng)
-    return vae.pack(spec, params)
+    def seen(self, x: Tensor, y: Tensor) -> Examples:
+        """Rows as the net sees them: as they are, unless a recipe has a layout of its own."""
+        return x, y
 
+    @property
+    def server(self) -> ServerOptimiser:
+        """θ ← θ + γ·mean vote."""
+        return selection.server(self.options, self.plan)
 
-def local_update(
-    spec: Autoencoder,
-    own: WAEOptions,
-    training: Training,
-    model: Tensor,
-    data: Shards,
-    *,
-    rng: Streams,
-) -> Tensor:
-    """What E epochs on a site's rows change in the whole autoencoder: ``[C, P]``."""
-    start = model.expand(len(data), -1)
-    plan = selection.local_batches(data, training, rng=rng)
-    how = selection.optimiser(training)
-    params = vae.unpack(spec, start)
-    trained, _ = train(params, _loss(spec, own), data.x, data.y, plan, how, rng=rng)
-    return vae.pack(spec, trained) - start
+    def init(self, *, rng: Streams) -> State:
+        """A fresh autoencoder, pre-trained where auxiliary rows are asked for."""
+        return self.server.start(self.first_model(rng.child("auxiliary")))
 
+    def first_model(self, rng: Streams) -> Tensor:
+        """The autoencoder ``[1, P]`` before the first round."""
+        params = layers.stack(init(self.spec, rng=rng.torch("net")), 1)
+        if (rows := self._auxiliary(rng)) is not None:
+            x, y = self.seen(*rows)
+            plan = warm.steps_on(y, self.options.pretrain_steps, rng=rng)
+            draws = rng.draws("losses")
+            params, _ = train(params, self._loss, x, y, plan, Adam(1e-3), rng=draws)
+        return vae.pack(self.spec, params)
 
-def _loss(spec: Autoencoder, own: WAEOptions) -> Callable[[Mapping[str, Tensor], Batch], Tensor]:
-    def loss(params: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        prior = torch.randn(*batch.y.shape, spec.latent, generator=batch.noise)
+    def _auxiliary(self, rng: Streams) -> Examples | None:
+        if self.options.pretrain == "uniform":
+            return self.uniform(rng)
+        return public.rows(self.base, self.options, self.schema)  # None where no file is named
+
+    def memory(self, site: str) -> State:
+        """Sites keep nothing."""
+        return {}
+
+    def rows(self, data: Shards) -> Shards:
+        """The sites' rows as the net sees them, and no others in store."""
+        own = selection.compact(data)
+        return Shards(*self.seen(own.x, own.y), own.starts, own.counts)
+
+    def change(self, model: Tensor, rows: Shards, *, rng: Draws) -> Tensor:
+        """What training on each site's rows changes in the whole autoencoder: ``[C, P]``."""
+        start = model.expand(len(rows), -1)
+        how = selection.local(self.training, self.plan)
+        trained, _ = how.train(vae.unpack(self.spec, start), self._loss, rows, rng=rng)
+        return vae.pack(self.spec, trained) - start
+
+    def decoder(self, model: Tensor) -> Tensor:
+        """The decoder of an autoencoder ``[1, P]``, to be released."""
+        return vae.pack(self.spec, vae.unpack(self.spec, model), DECODER)
+
+    def _loss(self, params: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        prior = batch.normal(self.spec.latent)
         rows = (batch.x, batch.y, batch.weight)
-        return wae_loss(spec, params, *rows, penalty=own.penalty, prior=prior)
-
-    return loss
+        return wae_loss(self.spec, params, *rows, penalty=self.options.penalty, prior=prior)

@@ -1,27 +1,21 @@
-"""The release: a folder (or a zip) that anyone can use and verify.
+"""The release: a model, what it promises, and the proof, as files that anyone can use and verify.
 
 ``release.json`` is the manifest: the plan, hashes of every other file, of the study and
 of the schema. Beside it lie the generator (safetensors), the public schema, the claims,
 the ledger, a card and a sample; or, instead of generator and sample, a classifier. Scores
-against real rows are never in it. Files are read by name from a fixed list, with size
-limits, so that no path can escape and nothing is executed.
+against real rows are never in it. Nothing in it is executed. Every file but the model and the
+ledger follows from the others, so `verify` can write it again and compare.
 """
 
 from __future__ import annotations
 
-import hashlib
-import importlib.metadata
-import io
 import json
 import math
-import os
-import shutil
 import tempfile
-import zipfile
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -33,36 +27,33 @@ import torch
 from understudy.data.encode import decode
 from understudy.data.schema import Schema
 from understudy.data.table import Records, write
-from understudy.errors import OutputError, ReleaseError, UnderstudyError, unwritable
+from understudy.errors import ReleaseError, UnderstudyError
 from understudy.privacy.claim import Claim, claims
 from understudy.privacy.plan import PrivacyPlan
+from understudy.release import archive
 from understudy.release.card import write_card
 from understudy.release.classifier import Classifier
 from understudy.release.generator import Generator, class_of
+from understudy.release.manifest import (
+    FORMAT,
+    MALFORMED,
+    MANIFEST,
+    read_files,
+    seal_manifest,
+    versions_here,
+)
 from understudy.release.rows import as_records, features, predictions
 from understudy.rng import Streams
 
-__all__ = ["Release", "read_files"]
+__all__ = ["Release"]
 
-FORMAT = 2
-MANIFEST = "release.json"
 MODELS: dict[str, type[Generator] | type[Classifier]] = {
     "generator": Generator,
     "classifier": Classifier,
 }
-_ALWAYS = {"schema.toml", "claims.json", "ledger.jsonl", "card.md"}
-_SAMPLES = {"sample.parquet", "sample.npz"}
-FILES = (*sorted(f"{role}.safetensors" for role in MODELS), *sorted(_ALWAYS | _SAMPLES))
-_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
-_BAD_ZIP = (  # RuntimeError: passwords and unknown compression
-    OSError, KeyError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error
-)  # fmt: skip
-MAX_FILE = 4 << 30
 BATCH = 16_384
-
-
-def _versions() -> dict[str, str]:
-    return {name: importlib.metadata.version(name) for name in ("understudy", "dp-accounting")}
+SAMPLE_SEED = 0  # the same for all, so that nobody can pick a sample that flatters
+MOST_ROWS = 1_000_000  # of the sample in a release, which `verify` draws again
 
 
 @dataclass(frozen=True)
@@ -70,7 +61,8 @@ class Release:
     """A model, what it promises, and the proof of it.
 
     The model is a generator, which `sample` draws from, or a classifier, which `predict` asks.
-    ``rows`` is the size of a generator's sample in the release.
+    ``rows`` is the size of a generator's sample in the release; ``versions`` is what it was made
+    with.
     """
 
     name: str
@@ -81,14 +73,15 @@ class Release:
     model: Generator | Classifier
     ledger: str
     source: str
+    ran: str
     rows: int = 1000
     path: Path | None = None
-    versions: dict[str, str] = field(default_factory=_versions)
+    versions: dict[str, str] = field(default_factory=versions_here)
 
     @cached_property
     def claims(self) -> tuple[Claim, ...]:
         """Computed from the plan's promise, never stored numbers."""
-        return claims(self.plan, self.source)
+        return claims(self.plan, self.source, self.ran)
 
     @property
     def generator(self) -> Generator:
@@ -122,14 +115,14 @@ class Release:
         found = model.probabilities(torch.from_numpy(features(self.schema, asked)))
         return predictions(self.schema, asked, found.numpy())
 
-    def sample(self, n: int, label: str | None = None, seed: int | None = None) -> Records:
+    def sample(self, n: int, label: str | int | None = None, seed: int | None = None) -> Records:
         """``n`` synthetic records, all of one class if ``label`` is given."""
         rng = Streams.from_seed(seed).child("sample")
         x, y = self.generator.rows(_count(n), class_of(label, self.schema), rng=rng)
         return decode(self.schema, x.numpy(), y.numpy())
 
     def batches(
-        self, n: int, label: str | None = None, seed: int | None = None
+        self, n: int, label: str | int | None = None, seed: int | None = None
     ) -> Iterator[Records]:
         """The same in batches, for any ``n``."""
         root = Streams.from_seed(seed).child("stream")
@@ -142,6 +135,7 @@ class Release:
     @property
     def manifest(self) -> dict[str, Any]:
         """What ``release.json`` says, without the hashes of files."""
+        sample = {"sample_rows": self.rows, "sample_seed": SAMPLE_SEED}
         return {
             "format": FORMAT,
             "name": self.name,
@@ -149,54 +143,56 @@ class Release:
             "study": self.study,
             "schema": self.schema.hash,
             "source": self.source,
+            "ran": self.ran,
             "plan": self.plan.to_dict(),
             self.model.role: self.model.to_dict(),
+            **(sample if isinstance(self.model, Generator) else {}),
             "versions": self.versions,
         }
 
     def files(self) -> dict[str, bytes]:
         """Every file of the release, by name."""
-        tensors = {name: value.contiguous() for name, value in self.model.arrays.items()}
-        said = [claim.to_dict() for claim in self.claims]
-        found = {
-            f"{self.model.role}.safetensors": safetensors.torch.save(tensors),
-            "schema.toml": self.schema.to_toml().encode(),
-            "claims.json": (json.dumps(said, indent=2, ensure_ascii=False) + "\n").encode(),
-            "ledger.jsonl": self.ledger.encode(),
-            "card.md": write_card(self.manifest, self.schema, self.claims).encode(),
-            **self._sample(),
-        }
-        hashes = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(found.items())}
+        found = {**self.fixed_files(self.claims), **self.sample_file()}
+        hashes = {name: sha256(data).hexdigest() for name, data in sorted(found.items())}
         return {**found, MANIFEST: seal_manifest({**self.manifest, "files": hashes})}
 
-    def _sample(self) -> dict[str, bytes]:
+    def fixed_files(self, said: Sequence[Claim]) -> dict[str, bytes]:
+        """The files that follow to the byte from this release and what it claims."""
+        tensors = {name: value.contiguous() for name, value in self.model.arrays.items()}
+        plain = [claim.to_dict() for claim in said]
+        return {
+            f"{self.model.role}.safetensors": safetensors.torch.save(tensors),
+            "schema.toml": self.schema.to_toml().encode(),
+            "claims.json": (json.dumps(plain, indent=2, ensure_ascii=False) + "\n").encode(),
+            "ledger.jsonl": self.ledger.encode(),
+            "card.md": write_card(self.manifest, self.schema, said).encode(),
+        }
+
+    def sample_file(self) -> dict[str, bytes]:
         """A generator's sample, by the name of its file."""
         if isinstance(self.model, Classifier):
             return {}
-        seed = 0 if self.source == "simulation" else None
-        return _sample_file(self.sample(self.rows, seed=seed))
+        return _as_file(self.sample(self.rows, seed=SAMPLE_SEED))
 
     def save(self, path: str | Path) -> Path:
         """Write the folder (or ``.zip``) in one move; an existing one is never touched."""
-        path = Path(path)
-        refuse_existing(path)
-        found = self.files()
-        try:
-            _save_zip(found, path) if path.suffix == ".zip" else _save_folder(found, path)
-        except OSError as error:
-            raise unwritable(path.name, error) from error
-        return path
+        archive.refuse_existing(Path(path))
+        archive.save(self.files(), Path(path))
+        return Path(path)
 
     @classmethod
     def load(cls, path: str | Path) -> Release:
         """Read a release; every file is checked against the manifest."""
-        files = read_files(Path(path))
-        manifest = json.loads(files[MANIFEST])
+        return cls.parse(*read_files(archive.open_archive(Path(path))), Path(path))
+
+    @classmethod
+    def parse(cls, manifest: dict[str, Any], files: dict[str, bytes], path: Path) -> Release:
+        """A release from its files; ``path`` is where they were found."""
         try:
-            return cls._from(manifest, files, Path(path))
+            return cls._from(manifest, files, path)
         except ReleaseError:
             raise
-        except (*_MALFORMED, safetensors.SafetensorError, UnderstudyError) as error:
+        except (*MALFORMED, safetensors.SafetensorError, UnderstudyError) as error:
             raise ReleaseError(
                 "a complete release", "missing or malformed fields", "fetch the release again"
             ) from error
@@ -209,7 +205,7 @@ class Release:
         (role,) = MODELS.keys() & manifest.keys()  # one of them, or the manifest is malformed
         arrays = safetensors.torch.load(files[f"{role}.safetensors"])
         model = MODELS[role].from_dict(manifest[role], arrays)
-        if not model.fits(schema) or "understudy" not in manifest["versions"]:
+        if not model.fits(schema) or manifest["versions"].keys() != versions_here().keys():
             raise ReleaseError(f"a {role} for this schema", "another", "fetch it again")
         return cls(
             name=manifest["name"],
@@ -220,20 +216,10 @@ class Release:
             model=model,
             ledger=files["ledger.jsonl"].decode(),
             source=manifest["source"],
+            ran=manifest["ran"],
+            rows=_sample_rows(manifest.get("sample_rows", 0)),
             path=path,
             versions=manifest["versions"],
-        )
-
-
-def refuse_existing(path: Path) -> None:
-    """Nothing is ever overwritten."""
-    if os.path.lexists(path):
-        raise OutputError(
-            "a new path for a release", f"something is there: {path}", "choose another --out"
-        )
-    if not path.absolute().parent.is_dir():
-        raise OutputError(
-            "an existing parent folder", "none", f"create the folder that {path} is in"
         )
 
 
@@ -243,124 +229,14 @@ def _count(n: int) -> int:
     return int(n)
 
 
-def _sample_file(records: Records) -> dict[str, bytes]:
+def _sample_rows(n: object) -> int:
+    if not isinstance(n, int) or isinstance(n, bool) or not 0 <= n <= MOST_ROWS:
+        raise ReleaseError(f"a sample of 0 to {MOST_ROWS:,} rows", "another", "do not trust it")
+    return n
+
+
+def _as_file(records: Records) -> dict[str, bytes]:
     name = "sample.parquet" if records.frame is not None else "sample.npz"
     with tempfile.TemporaryDirectory() as folder:
         write(records, Path(folder) / name)
         return {name: (Path(folder) / name).read_bytes()}
-
-
-def _save_folder(files: dict[str, bytes], path: Path) -> None:
-    partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.absolute().parent))
-    try:
-        for name, data in files.items():
-            (partial / name).write_bytes(data)
-        partial.chmod(0o755)
-        os.rename(partial, path)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-
-
-def _save_zip(files: dict[str, bytes], path: Path) -> None:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in files.items():
-            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
-    partial = path.with_name(f".{path.name}.new")
-    try:
-        partial.write_bytes(buffer.getvalue())
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-
-
-def seal_manifest(manifest: dict[str, Any]) -> bytes:
-    """``release.json``, with a digest of itself: it shows slips, as a signature would forgery."""
-    body = {key: value for key, value in manifest.items() if key != "digest"}
-    text = json.dumps({**body, "digest": _digest(body)}, indent=2, ensure_ascii=False)
-    return (text + "\n").encode()
-
-
-def _digest(body: dict[str, Any]) -> str:
-    text = json.dumps(body, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def read_files(path: Path) -> dict[str, bytes]:
-    """All files of a release, each matched against its hash in the manifest."""
-    read = _zip_reader(path) if path.suffix == ".zip" else _folder_reader(path)
-    manifest = _manifest(read(MANIFEST))
-    found = {MANIFEST: json.dumps(manifest).encode()}
-    for name, digest in manifest["files"].items():
-        if name not in FILES:
-            raise ReleaseError(
-                f"files of {list(FILES)}", "another name", "do not trust this release"
-            )
-        found[name] = read(name)
-        if hashlib.sha256(found[name]).hexdigest() != digest:
-            raise ReleaseError(
-                f"{name} as the manifest names it",
-                "other content",
-                "it was changed; fetch it again",
-            )
-    return found
-
-
-def _manifest(data: bytes) -> dict[str, Any]:
-    try:
-        manifest = json.loads(data)
-        version, files, digest = (manifest[key] for key in ("format", "files", "digest"))
-    except _MALFORMED as error:
-        raise ReleaseError("a readable release.json", "a damaged one", "fetch it again") from error
-    if version != FORMAT:
-        raise ReleaseError(
-            f"release format {FORMAT}", f"{version}", "use the Understudy that made it"
-        )
-    if digest != _digest({key: value for key, value in manifest.items() if key != "digest"}):
-        raise ReleaseError("release.json as it was written", "another", "fetch it again")
-    if not isinstance(files, dict) or not _complete(set(files)):
-        raise ReleaseError("a manifest that lists all files", "some missing", "fetch it again")
-    return dict(manifest)
-
-
-def _complete(files: set[str]) -> bool:
-    """A generator with its sample, or a classifier without one; never both."""
-    models = [role for role in MODELS if f"{role}.safetensors" in files]
-    sampled = bool(files & _SAMPLES)
-    return _ALWAYS <= files and models == (["generator"] if sampled else ["classifier"])
-
-
-def _folder_reader(path: Path) -> Any:
-    def read(name: str) -> bytes:
-        file = path / name
-        if not file.is_file() or file.is_symlink():
-            raise ReleaseError(
-                f"{name} in {path.name}", "no such file", "check the path; fetch it again"
-            )
-        if file.stat().st_size > MAX_FILE:
-            raise ReleaseError(
-                f"{name} below {MAX_FILE >> 30} GiB", "a larger one", "do not trust it"
-            )
-        return file.read_bytes()
-
-    return read
-
-
-def _zip_reader(path: Path) -> Any:
-    def read(name: str) -> bytes:
-        try:
-            with zipfile.ZipFile(path) as archive:
-                info = archive.getinfo(name)
-                if info.file_size > MAX_FILE or info.file_size > 1000 * max(
-                    info.compress_size, 1024
-                ):
-                    raise ReleaseError(f"{name} of sane size", "a zip bomb", "do not trust it")
-                return archive.read(info)
-        except _BAD_ZIP as error:
-            raise ReleaseError(
-                f"{name} in {path.name}", "none", "check the path; fetch again"
-            ) from error
-
-    return read

@@ -28,7 +28,7 @@ def added_up(claims: Sequence[Claim]) -> bool:
 
 def _row(claim: Claim, checked: bool) -> str:
     cells = [claim.adversary, claim.unit, claim.relation, _price(claim.epsilon)]
-    cells.append(f"{claim.delta:.2g}")
+    cells.append(round_up(claim.delta, 2))
     if checked:
         cells.append("added up" if added_up([claim]) else _price(claim.epsilon_rdp))
     return f"| {' | '.join(cells)} |"

@@ -1,7 +1,7 @@
 """A classifier: named arrays plus a plain description, and nothing executable.
 
 What a recipe's ``finish`` returns when it learns to tell classes apart (SignDS-FL, thesis
-ch. 3) instead of making rows. The kinds are those of `nets.stacked`, a literal list, so
+ch. 3) instead of making rows. The kinds are those of `nets.classifier`, a literal list, so
 loading a release can only choose among them. The arrays are one client's parameters by the
 names of `nets.layers`; shapes that the description does not lead to are refused.
 """
@@ -20,7 +20,7 @@ from torch import Tensor
 from understudy.data.schema import Schema
 from understudy.errors import ReleaseError
 from understudy.nets import layers
-from understudy.nets.stacked import ClassifierNet, logits
+from understudy.nets.classifier import ClassifierNet, logits
 
 __all__ = ["KINDS", "Classifier"]
 
@@ -34,8 +34,8 @@ class Classifier:
     """``kind`` names a net, ``config`` holds its public sizes, ``arrays`` its parameters.
 
     ``config`` is `ClassifierNet.to_config` without the kind: ``features`` (F), ``classes`` (K),
-    ``widths``, ``shape``, ``contrast``, ``cosines`` and ``strokes``. Arrays are 32-bit, without the
-    client axis. `Classifier.of` makes one from a net and its flat parameters.
+    ``widths``, ``shape``, ``standardised`` and ``strokes``. Arrays are 32-bit, without the client
+    axis. `Classifier.of` makes one from a net and its flat parameters.
     """
 
     kind: str
@@ -62,8 +62,7 @@ class Classifier:
         """From parameters ``[P]`` in the order of `layers.flatten`."""
         named = layers.unflatten(net.net, flat.float().unsqueeze(0))
         arrays = {name: value[0].clone() for name, value in named.items()}
-        config = {key: value for key, value in net.to_config().items() if key != "kind"}
-        return cls(net.kind, arrays, config)
+        return cls(net.kind, arrays, _sizes(net))
 
     @cached_property
     def net(self) -> ClassifierNet:
@@ -72,7 +71,7 @@ class Classifier:
 
     def to_dict(self) -> dict[str, Any]:
         """What the manifest says of it."""
-        return {"kind": self.kind, "config": self.config}
+        return {"kind": self.kind, "config": _sizes(self.net)}
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any], arrays: dict[str, Tensor]) -> Classifier:
@@ -82,7 +81,7 @@ class Classifier:
     def fits(self, schema: Schema) -> bool:
         """Whether it takes this schema's rows and tells its classes apart."""
         sizes = (self.net.features, self.net.classes) == (schema.width, schema.n_classes)
-        plain = not (self.net.contrast or self.net.cosines or self.net.strokes)  # for images
+        plain = not (self.net.standardised or self.net.strokes)  # for images
         return sizes and self.net.shape in ((), schema.shape) and (plain or schema.kind == "image")
 
     @torch.no_grad()
@@ -100,15 +99,19 @@ class Classifier:
         return _checked(torch.cat([torch.zeros(0, self.net.classes), *parts]).softmax(1))
 
 
+def _sizes(net: ClassifierNet) -> dict[str, Any]:
+    """A net's description without its kind: all of it, whatever a release leaves out."""
+    return {key: value for key, value in net.to_config().items() if key != "kind"}
+
+
 def _check_sizes(config: Mapping[str, Any]) -> None:
     """Refuse a description that only an altered release has."""
     try:
-        # Early releases know neither cosines, contrast nor strokes.
-        lists = [config["widths"], config["shape"], config.get("cosines", [])]
+        lists = [config["widths"], config["shape"]]
         sizes = [config["features"], config["classes"], *itertools.chain(*lists)]
         fits = all(type(size) is int and size > 0 for size in sizes) and config["classes"] > 1
         fits = fits and all(type(found) is list for found in lists)
-        fits = fits and all(type(config.get(n, False)) is bool for n in ("contrast", "strokes"))
+        fits = fits and all(type(config[n]) is bool for n in ("standardised", "strokes"))
     except (AttributeError, KeyError, TypeError):
         fits = False
     if not fits:

@@ -13,7 +13,23 @@ from understudy.nets import layers
 from understudy.nets.autoencoder import DECODER, Autoencoder, sample
 from understudy.rng import Streams
 
-__all__ = ["decoder_params", "draw"]
+__all__ = ["check", "decoder_params", "draw", "net_of"]
+
+
+def check(arrays: Mapping[str, Tensor], config: Mapping[str, Any], classes: int) -> bool:
+    """Whether this is a decoder, or one for each class, and nothing else."""
+    members = len(arrays["decoder"])
+    decoder_params(net_of(config), arrays["decoder"])
+    fits = config.keys() == {"net", "width", "sharpness"} and arrays.keys() == {"decoder"}
+    return fits and members in (1, classes) and net_of(config).features == config["width"]
+
+
+def net_of(config: Mapping[str, Any]) -> Autoencoder:
+    """The net that a generator's description leads to; a longer description is refused."""
+    spec = Autoencoder.from_config(config["net"])
+    if spec.to_config() != config["net"]:
+        raise ReleaseError("the description of a net", "another", "fetch it again")
+    return spec
 
 
 @torch.no_grad()
@@ -21,7 +37,7 @@ def draw(
     arrays: Mapping[str, Tensor], config: Mapping[str, Any], labels: Tensor, *, rng: Streams
 ) -> Tensor:
     """Encoded rows ``[n, F]``; ``arrays["decoder"]`` is ``[members, P]``: one, or one per class."""
-    spec, sharpness = Autoencoder.from_config(config["net"]), float(config["sharpness"])
+    spec, sharpness = net_of(config), float(config["sharpness"])
     params = decoder_params(spec, arrays["decoder"])
     rows = torch.empty(len(labels), spec.features)
     for member, mine in _members(labels, len(arrays["decoder"])):
@@ -43,6 +59,6 @@ def decoder_params(spec: Autoencoder, flat: Tensor) -> layers.Params:
     expected = layers.size(spec.decoder)
     if flat.ndim != 2 or flat.shape[1] != expected:
         raise ReleaseError(
-            f"decoders of {expected} numbers", f"shape {tuple(flat.shape)}", "obtain it again"
+            f"decoders of {expected} numbers", f"shape {tuple(flat.shape)}", "fetch it again"
         )
     return layers.unflatten(spec.decoder, flat, DECODER)

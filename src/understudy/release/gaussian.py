@@ -17,7 +17,15 @@ from torch import Tensor
 from understudy.errors import ReleaseError
 from understudy.rng import Streams
 
-__all__ = ["draw"]
+__all__ = ["check", "draw"]
+
+_CONFIG = {"width", "blocks", "flags", "contrast"}
+
+
+def check(arrays: Mapping[str, Tensor], config: Mapping[str, Any], classes: int) -> bool:
+    """Whether this is one Gaussian for each class, and nothing else."""
+    _check(arrays, config)
+    return len(arrays["mean"]) == classes and config.keys() <= _CONFIG
 
 
 def draw(

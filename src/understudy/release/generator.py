@@ -6,6 +6,7 @@ loading a release can only choose among them, never import something by name.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -22,8 +23,12 @@ from understudy.rng import Streams
 __all__ = ["KINDS", "Generator", "class_of"]
 
 Draw = Callable[..., Tensor]
+Check = Callable[[Mapping[str, Tensor], Mapping[str, Any], int], bool]
 
 _SINGLE: dict[str, Draw] = {"decoder": decoder.draw, "gaussian": gaussian.draw}
+
+
+_SINGLE_CHECKS: dict[str, Check] = {"decoder": decoder.check, "gaussian": gaussian.check}
 
 
 def _draw_mixture(
@@ -35,10 +40,29 @@ def _draw_mixture(
     chosen = torch.from_numpy(rng.numpy("part").choice(len(shares), len(labels), p=shares))
     rows = torch.empty(len(labels), config["width"])
     for i, part in enumerate(config["parts"]):
-        own = {n.removeprefix(f"{i}."): a for n, a in arrays.items() if n.startswith(f"{i}.")}
         draw, mine = _SINGLE[part["kind"]], chosen == i
+        own = _own(arrays, i)
         rows[mine] = draw(own, part["config"], labels[mine], rng=rng.child("part", i))
     return rows
+
+
+def _own(arrays: Mapping[str, Tensor], part: int) -> dict[str, Tensor]:
+    """The arrays of one part of a mixture."""
+    start = f"{part}."
+    return {n.removeprefix(start): a for n, a in arrays.items() if n.startswith(start)}
+
+
+def _check_mixture(arrays: Mapping[str, Tensor], config: Mapping[str, Any], classes: int) -> bool:
+    """Whether both parts are generators of these classes, and there is nothing else."""
+    _check_parts(config)
+    parts = dict(enumerate(config["parts"]))
+    named = {f"{i}.{name}" for i in parts for name in _own(arrays, i)}
+    fits = config.keys() == {"width", "parts"} and arrays.keys() == named
+    for i, part in parts.items():
+        fits = fits and part.keys() == {"kind", "config", "share"}
+        fits = fits and part["config"]["width"] == config["width"]
+        fits = fits and _SINGLE_CHECKS[part["kind"]](_own(arrays, i), part["config"], classes)
+    return fits
 
 
 def _check_parts(config: Mapping[str, Any]) -> None:
@@ -55,6 +79,7 @@ def _check_parts(config: Mapping[str, Any]) -> None:
 
 CONDITIONAL: dict[str, Draw] = {**_SINGLE, "mixture": _draw_mixture}
 JOINT: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"onehot": onehot.draw}
+_CHECKS = {**_SINGLE_CHECKS, "mixture": _check_mixture, "onehot": onehot.check}
 KINDS = frozenset(CONDITIONAL) | frozenset(JOINT)
 
 _ROWS = 4096  # rows drawn at once: the unit of reproducible streaming
@@ -95,10 +120,10 @@ class Generator:
         return cls(described["kind"], arrays, described["config"], tuple(described["balance"]))
 
     def fits(self, schema: Schema) -> bool:
-        """Whether its rows are this schema's, and its classes too."""
-        sizes = (int(self.config["width"]), len(self.balance)) == (schema.width, schema.n_classes)
-        drawn = len(self.balance) if self.conditional else onehot.classes(self.arrays, self.config)
-        return sizes and drawn == schema.n_classes
+        """Whether its rows and classes are this schema's, and it holds nothing else."""
+        sizes = (self.config["width"], len(self.balance)) == (schema.width, schema.n_classes)
+        whole = all(value.dtype == torch.float32 for value in self.arrays.values())
+        return sizes and whole and _CHECKS[self.kind](self.arrays, self.config, schema.n_classes)
 
     def mixed(self, other: Generator, share: float) -> Generator:
         """Draws from ``other`` with probability ``share``; classes in this one's proportions."""
@@ -145,14 +170,17 @@ class Generator:
         return rng.numpy("labels").choice(len(shares), n, p=shares)
 
 
-def class_of(label: str | None, schema: Schema) -> int | None:
-    """The index of a class that was asked for by name."""
+def class_of(label: str | int | None, schema: Schema) -> int | None:
+    """The index of a class that was asked for by name; a number stands for its digits."""
     if label is None:
         return None
-    if label not in schema.classes and schema.classes == ("all",):
+    name = str(label)
+    if name in schema.classes:
+        return schema.classes.index(name)
+    if schema.classes == ("all",):
         raise ReleaseError("no label: the schema has none", repr(label), "leave the label out")
-    if label not in schema.classes:
-        raise ReleaseError(
-            f"a label among {', '.join(schema.classes[:20])}", repr(label), "choose one of these"
-        )
-    return schema.classes.index(label)
+    known = ", ".join(schema.classes[:20]) + (", …" if schema.n_classes > 20 else "")
+    folded = {one.casefold(): one for one in schema.classes}
+    near = difflib.get_close_matches(name.casefold(), folded, 1)
+    advice = f"did you mean {folded[near[0]]!r}?" if near else "choose one of these"
+    raise ReleaseError(f"a label among {known}", repr(label), advice)

@@ -15,13 +15,13 @@ from torch import Tensor
 
 from understudy.data.onehot import OneHot, pick
 from understudy.errors import ReleaseError
-from understudy.nets import layers, stacked
-from understudy.nets.autoencoder import Autoencoder, sample
-from understudy.nets.stacked import ClassifierNet
-from understudy.release.decoder import decoder_params
+from understudy.nets import classifier, layers
+from understudy.nets.autoencoder import sample
+from understudy.nets.classifier import ClassifierNet
+from understudy.release.decoder import decoder_params, net_of
 from understudy.rng import Streams
 
-__all__ = ["classes", "draw"]
+__all__ = ["check", "draw"]
 
 _TRIES = 400  # draws per row of a class that was asked for, before it counts as too rare
 
@@ -36,7 +36,7 @@ def draw(
     rng: Streams,
 ) -> tuple[Tensor, Tensor]:
     """Encoded rows ``[n, F]`` and their classes ``[n]``; of one class if ``label`` is given."""
-    spec, layout = Autoencoder.from_config(config["net"]), OneHot.from_config(config["layout"])
+    spec, layout = net_of(config), OneHot.from_config(config["layout"])
     if spec.features != layout.width or layout.features != config["width"]:
         raise ReleaseError("a layout that fits the net", "another", "fetch it again")
     params = decoder_params(spec, arrays["decoder"])
@@ -62,13 +62,15 @@ def draw(
     return x, y
 
 
-def classes(arrays: Mapping[str, Tensor], config: Mapping[str, Any]) -> int:
-    """How many classes it draws; arrays other than those it is described to have are refused."""
+def check(arrays: Mapping[str, Tensor], config: Mapping[str, Any], classes: int) -> bool:
+    """Whether this is a decoder that draws these classes, perhaps with a head, and nothing else."""
     layout = OneHot.from_config(config["layout"])
     label = _label(arrays, config, layout)
-    if arrays.keys() != ({"decoder"} if label is None else {"decoder", "head"}):
-        raise ReleaseError("the arrays that the release describes", "others", "fetch it again")
-    return layout.classes if label is None else label.classes
+    head = set() if label is None else {"head"}
+    fits = config.keys() == {"net", "width", "layout", "drawn"} | head
+    fits = fits and arrays.keys() == {"decoder"} | head and len(arrays["decoder"]) == 1
+    fits = fits and layout.to_config() == config["layout"]
+    return fits and classes == (layout.classes if label is None else label.classes)
 
 
 def _label(
@@ -80,6 +82,7 @@ def _label(
     spec = ClassifierNet.from_config(config["head"])
     fits = (spec.kind, spec.features, layout.label) == ("linear", layout.width, 0)
     fits = fits and type(spec.classes) is int and "head" in arrays
+    fits = fits and spec.to_config() == config["head"]
     if not fits or arrays["head"].shape != (1, layers.size(spec.net)):
         raise ReleaseError("a label head that fits the layout", "another", "fetch it again")
     return spec
@@ -93,4 +96,4 @@ def _head(
     if spec is None:
         return None
     net, params = spec, layers.unflatten(spec.net, arrays["head"])
-    return lambda features: stacked.chances(net, params, features[None])[0]
+    return lambda features: classifier.chances(net, params, features[None])[0]

@@ -1,144 +1,192 @@
-"""Verification: recompute the claim from the plan and the receipts, trust no stored number.
+"""Verification: write the release again from its plan, model and ledger, and compare.
 
-It shows that files are whole, that the ledger is an unbroken chain that fits the promised
-plan, and that the printed ε follows from it. It cannot show that the run was executed as
-written: that rests on whoever ran it.
+It shows that the files are whole and hold nothing more than a release holds, that the ledger
+charges every round of the plan, that the printed ε follows from it, and that the sample was drawn
+from the generator. It cannot show that the run was carried out as the plan says: only those who ran
+it can vouch for that.
+
+ε and the sample are computed again and must be equal to the last bit where the same versions run on
+the same kind of processor. Elsewhere arithmetic may differ a little: then ε must agree closely, and
+whatever could not be compared exactly is said in `Verdict.notes`.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import math
-import zipfile
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
 
 from understudy.errors import PrivacyError, ReleaseError
-from understudy.privacy.clip import Receipt
-from understudy.privacy.ledger import read_entries, receipts_in
-from understudy.release.bundle import Release, read_files
-from understudy.release.card import write_card
+from understudy.federation.info import RecipeInfo
+from understudy.privacy.claim import RAN, Claim
+from understudy.privacy.ledger import Entry, read_entries, receipts_in
+from understudy.release.archive import open_archive
+from understudy.release.bundle import Release
+from understudy.release.manifest import MANIFEST, read_files, seal_manifest, versions_here
 
 __all__ = ["Verdict", "verify"]
+
+Files = Mapping[str, bytes]
+_DISTRUST = "do not trust this release"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was checked, in words, and the release that passed."""
+    """What was checked and what could not be, in words, and the release that passed."""
 
     release: Release
     checks: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
-def verify(path: str | Path) -> Verdict:
-    """Check a release folder or zip; raise `ReleaseError` at the first thing that is wrong."""
-    files = read_files(Path(path))
-    _check_strangers(Path(path), set(files))
-    release = Release.load(path)
+def verify(path: str | Path, recipes: Mapping[str, RecipeInfo] | None = None) -> Verdict:
+    """Check a release folder or zip; raise `ReleaseError` at the first thing that is wrong.
+
+    ``recipes`` says what each recipe supports, by name.
+    """
+    archive = open_archive(Path(path))
+    manifest, files = read_files(archive)
+    if archive.names - files.keys():
+        more = f"{len(archive.names - files.keys())} more"
+        raise ReleaseError("no files but those in the manifest", more, "remove them")
+    release = Release.parse(manifest, files, Path(path))
     entries = list(read_entries(release.ledger))
-    receipts = receipts_in(entries)
     _check_opening(release, entries)
-    _check_charges(release, receipts)
-    _check_source(release, {receipt.source for receipt in receipts})
-    _check_claims(release, files["claims.json"])
-    _check_card(release, files["card.md"])
-    _check_model(release)
-    rounds = len({receipt.round for receipt in receipts})
-    return Verdict(
-        release,
-        (
-            f"{len(files) - 1} files match the manifest",
-            f"the ledger is an unbroken chain of {len(entries)} entries",
-            f"{rounds} charged round(s) fit the plan of {release.plan.length}",
-            f"{len(release.claims)} claim(s) recomputed: ε agrees",
-        ),
+    _check_charges(release, entries)
+    said, exact = _agreed_claims(release, files["claims.json"])
+    drawn = _check_model(release)
+    _check_files(release, said, files, drawn)
+    notes = (exact, _compare_sample(release, files, drawn), _check_recipe(release, recipes))
+    checks = (
+        f"{len(files) - 1} files match the manifest and hold nothing else",
+        f"the ledger is an unbroken chain of {len(entries)} entries",
+        f"{len(entries) - 1} charged round(s) fit the plan of {release.plan.length}",
+        f"{len(said)} claim(s) recomputed: ε agrees" + ("" if exact else " to the last digit"),
+        *(["the sample is what the generator draws"] if drawn and not notes[1] else []),
     )
+    return Verdict(release, checks, tuple(note for note in notes if note))
 
 
-def _check_strangers(path: Path, known: set[str]) -> None:
-    """Nothing may lie in a release that its manifest does not cover."""
-    if path.is_dir():
-        found = {child.name for child in path.iterdir()}
-    else:
-        with zipfile.ZipFile(path) as archive:
-            found = set(archive.namelist())
-    if found - known:
-        raise ReleaseError(
-            "no files but those in the manifest", f"{len(found - known)} more", "remove them"
-        )
+def _check_opening(release: Release, entries: list[Entry]) -> None:
+    """One opening, for this study, schema and plan, and then nothing but charges."""
+    kinds = [entry["kind"] for entry in entries]
+    if kinds != ["open", *["charge"] * (len(kinds) - 1)]:
+        raise ReleaseError("a ledger of one opening, then charges", "another", _DISTRUST)
+    plan = release.plan.to_dict()
+    expected = {"study": release.study, "schema": release.schema.hash, "plan": plan}
+    if _plain(entries[0]["body"]) != _plain(expected) or not release.ledger.endswith("\n"):
+        raise ReleaseError("a ledger opened for this study, schema and plan", "another", _DISTRUST)
 
 
-def _check_opening(release: Release, entries: list[dict]) -> None:
-    if [entry["kind"] for entry in entries].count("open") != 1:
-        raise ReleaseError("a ledger with one opening", "none or several", "do not trust it")
-    opening: dict[str, Any] = entries[0]
-    body: dict[str, Any] = opening["body"]
-    plan = json.loads(json.dumps(release.plan.to_dict()))
-    if opening["kind"] != "open" or body.get("plan") != plan or body.get("study") != release.study:
-        raise ReleaseError(
-            "a ledger opened for this study and plan", "another", "do not trust this release"
-        )
-    if release.schema.hash != body.get("schema"):
-        raise ReleaseError("the schema the ledger was opened for", "another", "do not trust it")
-
-
-def _check_charges(release: Release, receipts: list[Receipt]) -> None:
+def _check_charges(release: Release, entries: list[Entry]) -> None:
+    """Every round of the plan was charged once, exactly as planned."""
+    receipts = receipts_in(entries)
+    if release.source not in ("os", "simulation") or not RAN.get(release.ran):
+        raise ReleaseError("a known noise source and place of the run", "another", _DISTRUST)
     try:
         release.plan.settles(receipts)
     except PrivacyError as error:
         raise ReleaseError(
             error.expected, error.found, "the ledger does not cover the claim; do not trust it"
         ) from error
-
-
-def _check_source(release: Release, sources: set[str]) -> None:
-    if sources - {release.source} or release.source not in ("os", "simulation"):
+    rounds = range(release.plan.length) if receipts else ()
+    planned = [release.plan.receipts(n, release.source) for n in rounds]
+    charges = [{"receipts": [asdict(receipt) for receipt in each]} for each in planned if each]
+    if _plain([entry["body"] for entry in entries[1:]]) != _plain(charges):
         raise ReleaseError(
-            f"receipts of noise source {release.source!r}", f"{sorted(sources)}", "do not trust it"
+            f"the plan's receipts, with noise source {release.source!r}", "others", _DISTRUST
         )
 
 
-def _check_claims(release: Release, text: bytes) -> None:
-    computed = [json.loads(json.dumps(claim.to_dict())) for claim in release.claims]
+def _plain(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _agreed_claims(release: Release, text: bytes) -> tuple[tuple[Claim, ...], str]:
+    """The claims with ε as the release states it, if that agrees; and a note if not exactly."""
     try:
-        stored = json.loads(text)
-    except (ValueError, RecursionError):
-        stored = None
-    if not isinstance(stored, list) or [type(c) for c in stored] != [dict] * len(computed):
-        raise ReleaseError(f"{len(computed)} claims", "others", "do not trust this release")
-    for said, found in zip(stored, computed, strict=True):
-        for key in sorted({*said, *found}):
-            if key not in found or not _same(said.get(key), found[key]):
-                raise ReleaseError(
-                    f"claim field {key!r} as recomputed from the plan",
-                    "another value",
-                    "the claim does not follow from the receipts; do not trust it",
-                )
+        stated = [(claim["epsilon"], claim["epsilon_rdp"]) for claim in json.loads(text)]
+    except (ValueError, RecursionError, TypeError, KeyError):
+        stated = []
+    if len(stated) != len(release.claims):
+        raise ReleaseError(f"{len(release.claims)} claims", "others", _DISTRUST)
+    tolerance = _tolerance(release)
+    for values, claim in zip(stated, release.claims, strict=True):
+        computed = (claim.epsilon, claim.epsilon_rdp)
+        if not all(_close(a, b, tolerance) for a, b in zip(values, computed, strict=True)):
+            raise ReleaseError(
+                "claims with the ε that is computed from the plan",
+                "another ε",
+                "the claim does not follow from the plan; do not trust it",
+            )
+    said = tuple(
+        replace(claim, epsilon=epsilon, epsilon_rdp=check)
+        for (epsilon, check), claim in zip(stated, release.claims, strict=True)
+    )
+    note = f"ε agrees within {tolerance:.1g} of itself, not to the last digit: {_others(release)}"
+    return said, "" if said == release.claims else note
 
 
-def _check_card(release: Release, said: bytes) -> None:
-    if said != write_card(release.manifest, release.schema, release.claims).encode():
-        raise ReleaseError("the card that follows from the claims", "another", "do not trust it")
+def _tolerance(release: Release) -> float:
+    """How far ε may be off: nowhere here; elsewhere rounding, and .1 % by another accountant."""
+    here = versions_here()
+    if release.versions == here:
+        return 0.0
+    return 1e-9 if release.versions.get("dp-accounting") == here["dp-accounting"] else 1e-3
 
 
-def _check_model(release: Release) -> None:
-    """Use it a little: what cannot be drawn from, or asked, is no release."""
+def _close(stated: object, computed: float | None, tolerance: float) -> bool:
+    if not (isinstance(stated, float) and isinstance(computed, float)):
+        return stated is None and computed is None
+    return math.isclose(stated, computed, rel_tol=tolerance)
+
+
+def _others(release: Release) -> str:
+    """What this release was made with that is different here."""
+    here = versions_here()
+    names = [name for name in here if release.versions.get(name) != here[name]]
+    told = (f"{name} {release.versions.get(name)} (here {here[name]})" for name in names)
+    return f"it was made with {', '.join(told)}"
+
+
+def _check_files(release: Release, said: Sequence[Claim], files: Files, drawn: Files) -> None:
+    """Every file is, to the byte, what this release leads to; the sample is compared apart."""
+    fixed = release.fixed_files(said)
+    hashes = dict(sorted(json.loads(files[MANIFEST])["files"].items()))
+    fixed[MANIFEST] = seal_manifest({**release.manifest, "files": hashes})
+    if files.keys() != {*fixed, *drawn}:
+        raise ReleaseError(f"the files {sorted({*fixed, *drawn})}", "others", _DISTRUST)
+    made_by = release.versions.get("understudy")
+    same = made_by == versions_here()["understudy"]
+    for name in sorted(fixed):
+        if files[name] != fixed[name]:
+            raise ReleaseError(
+                f"{name} as it follows from the claims, plan and model",
+                "another",
+                _DISTRUST if same else f"verify it with Understudy {made_by}, which made it",
+            )
+
+
+def _check_model(release: Release) -> dict[str, bytes]:
+    """Use it a little, and draw the sample again: what cannot be used is no release."""
     role = release.model.role
     try:
-        _ask(release) if role == "classifier" else _draw(release)
+        if role == "classifier":
+            _ask(release)
+            return {}
+        for label in release.schema.classes[:10] if release.generator.conditional else ():
+            release.sample(1, label=label, seed=0)
+        return release.sample_file()
     except Exception as error:
-        raise ReleaseError(
-            f"a {role} that can be used", type(error).__name__, "do not trust it"
-        ) from error
-
-
-def _draw(release: Release) -> None:
-    release.sample(10, seed=0)
-    for label in release.schema.classes[:10] if release.generator.conditional else ():
-        release.sample(1, label=label, seed=0)
+        raise ReleaseError(f"a {role} that can be used", type(error).__name__, _DISTRUST) from error
 
 
 def _ask(release: Release) -> None:
@@ -152,8 +200,41 @@ def _ask(release: Release) -> None:
         release.classifier.probabilities(rows)
 
 
-def _same(said: object, found: object) -> bool:
-    """Equal; for numbers, within 0.1 % (accountants may differ a little between versions)."""
-    if isinstance(said, float) and isinstance(found, float):
-        return math.isclose(said, found, rel_tol=1e-3)
-    return said == found
+def _compare_sample(release: Release, files: Files, drawn: Files) -> str:
+    """Refuse a sample that the generator does not draw; a note where that cannot be told."""
+    for name, data in drawn.items():
+        if files[name] == data:
+            continue
+        if release.versions == versions_here():
+            raise ReleaseError(f"{name} as the generator draws it", "other rows", _DISTRUST)
+        if _rows(name, files[name]) == _rows(name, data):
+            return f"{name} holds the rows that the generator draws; {_others(release)}"
+        return f"{name} cannot be compared with what the generator draws: {_others(release)}"
+    return ""
+
+
+def _rows(name: str, data: bytes) -> dict[str, list[Any]]:
+    """Columns or arrays by name; two files of the same rows may differ in how they are written."""
+    try:
+        if name.endswith(".parquet"):
+            frame = pd.read_parquet(io.BytesIO(data))
+            return {str(key): frame[key].astype(str).tolist() for key in frame}
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            return {key: arrays[key].tolist() for key in arrays}
+    except Exception as error:  # whatever a damaged file makes these libraries raise
+        raise ReleaseError(f"{name} that can be read", type(error).__name__, _DISTRUST) from error
+
+
+def _check_recipe(release: Release, recipes: Mapping[str, RecipeInfo] | None) -> str:
+    """Refuse a unit, trust or kind of data that the recipe does not have."""
+    info = (recipes or {}).get(release.recipe)
+    if info is None:
+        return f"recipe {release.recipe!r} is not known here: its unit and trust were not compared"
+    unit, trust, kind = release.plan.unit, release.plan.trust, release.schema.kind
+    if kind not in info.kinds or not (trust == "none" or (unit, trust) in info.supports):
+        raise ReleaseError(
+            f"a unit, trust and kind of data that {info.name} supports",
+            f"{unit}, {trust}, {kind}",
+            _DISTRUST,
+        )
+    return ""

@@ -1,29 +1,22 @@
 """All sites in this process, a chunk of the cohort at a time.
 
-Memory stays flat in the number of sites: a chunk is trained, sealed, handed to the
-aggregator and forgotten. With ``wire`` every task and every site's reply goes through the
-byte format, as it would on a network.
+Memory stays flat in the number of sites: a chunk is trained, sealed, handed to the server's sum
+and forgotten. The size of a chunk changes speed and memory, never the result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from understudy.federation.recipe import Task
-from understudy.federation.site import Sites
+from understudy.federation.sites import Sites
 from understudy.privacy.clip import Sealed
-from understudy.runtime.wire import (
-    Envelope,
-    decode_sealed,
-    decode_task,
-    encode_sealed,
-    encode_task,
-)
 
 __all__ = ["InProcess"]
 
@@ -36,20 +29,19 @@ class InProcess:
     """The in-process runtime."""
 
     sites: Sites
-    study: str
-    wire: bool = False
     chunk: int | None = None
+
+    ran: ClassVar[str] = "one process"
 
     def exchange(self, task: Task, round: int, cohort: np.ndarray) -> Iterator[Sealed]:
         """Answers of the cohort, in stacks."""
-        envelope = Envelope(self.study, round)
-        if self.wire:
-            task = decode_task(encode_task(task, envelope), envelope)
         joined = self.sites.join(cohort, round)
         size = self.chunk or self._chunk(task, round)
         for start in range(0, len(joined), size):
-            sealed = self.sites.answer(task, round, joined[start : start + size])
-            yield from self._through_wire(sealed, envelope) if self.wire else (sealed,)
+            clients = joined[start : start + size]
+            sealed, kept = self.sites.answer(task, round, clients)
+            self.sites.memory.scatter(clients, kept)
+            yield sealed
 
     def _chunk(self, task: Task, round: int) -> int:
         """As many sites as keep the working set within bounds; what all share is held once."""
@@ -58,12 +50,6 @@ class InProcess:
         parts = self.sites.recipe.plan.at(round).parts
         floats += sum(int(np.prod(part.shape)) for part in parts)
         return int(min(max(_CHUNK_BYTES // (4 * _WORKING_COPIES * max(floats, 1)), 1), 1024))
-
-    def _through_wire(self, sealed: Sealed, envelope: Envelope) -> Iterator[Sealed]:
-        for i in range(len(sealed)):
-            parts = {name: value[i : i + 1] for name, value in sealed.parts.items()}
-            single = Sealed(sealed.kind, sealed.round, parts, sealed.receipts)
-            yield decode_sealed(encode_sealed(single, envelope), envelope)
 
     def count_void(self, cohort: np.ndarray, round: int) -> None:
         """A charged round that never finished counts as joined."""

@@ -5,6 +5,9 @@ of a client's batch sum to one and padding weighs nothing. ``steps [C]`` says ho
 batches each client has: a client beyond its last one takes no part. Two rules: whole
 epochs without replacement (steps depend on the rows a site holds), or a public number of
 steps drawn with replacement, which is the same at every site that has any row.
+
+Every site draws from its own stream, and only for its own rows, so its batches do not depend
+on the sites beside it. Where a site has several members, they share its stream in order.
 """
 
 from __future__ import annotations
@@ -16,12 +19,13 @@ import torch
 from torch import Tensor
 
 from understudy.data.shards import Shards
+from understudy.rng import Draws
 
-__all__ = ["Batches", "Rows", "by_class", "epochs", "steps"]
+__all__ = ["Batches", "Holdings", "by_class", "epochs", "steps"]
 
 
 @dataclass(frozen=True)
-class Rows:
+class Holdings:
     """Which stored rows each member of the stack trains on."""
 
     order: np.ndarray | None  # positions into the storage; None: as stored
@@ -29,7 +33,7 @@ class Rows:
     counts: np.ndarray  # [C]
 
     @classmethod
-    def of(cls, data: Shards) -> Rows:
+    def of(cls, data: Shards) -> Holdings:
         """One member per site."""
         return cls(None, data.starts.numpy(), data.counts.numpy())
 
@@ -52,31 +56,33 @@ class Batches:
         return Batches(index, weight, self.steps[members])
 
 
-def by_class(data: Shards, classes: int) -> Rows:
+def by_class(data: Shards, classes: int) -> Holdings:
     """One member per site *and* class, site-major: C·K members."""
     sites = [np.arange(int(s), int(s + n)) for s, n in zip(data.starts, data.counts, strict=True)]
     labels = data.y.numpy()
     orders = [site[np.argsort(labels[site], kind="stable")] for site in sites]
     counts = np.concatenate([np.bincount(labels[site], minlength=classes) for site in sites])
-    return Rows(np.concatenate(orders), counts.cumsum() - counts, counts)
+    return Holdings(np.concatenate(orders), counts.cumsum() - counts, counts)
 
 
-def steps(rows: Rows, number: int, batch: int, *, rng: np.random.Generator) -> Batches:
+def steps(rows: Holdings, number: int, batch: int, *, rng: Draws) -> Batches:
     """``number`` batches of ``batch`` rows for every member that has rows."""
-    draw = rng.random((number, len(rows), batch))
+    members = len(rows)
+    draw = rng.uniform(members // len(rng) * number * batch if members else 0)
+    draw = draw.reshape(members, number, batch).swapaxes(0, 1)
     local = (draw * rows.counts[:, None]).astype(np.int64)
     weight = np.full(draw.shape, 1 / batch, np.float32)
     return _batches(rows, local, weight, np.where(rows.counts > 0, number, 0))
 
 
-def epochs(rows: Rows, number: int, batch: int, *, rng: np.random.Generator) -> Batches:
+def epochs(rows: Holdings, number: int, batch: int, *, rng: Draws) -> Batches:
     """``number`` passes over every member's rows, reshuffled each time."""
     most = int(rows.counts.max(initial=0))
     batch = min(batch, max(most, 1))  # padding weighs nothing, but it is computed
     per_epoch = -(-most // batch)
     padded = per_epoch * batch
-    order = _shuffled(rows.counts, number, padded, rng)
     inside = np.arange(padded) < rows.counts[:, None]  # [C, padded]
+    order = _shuffled(rows.counts, number, inside, rng)
     grid = (number, len(rows), per_epoch, batch)
     local = order.reshape(grid)
     valid = np.broadcast_to(inside.reshape(1, *grid[1:]), grid)
@@ -85,13 +91,16 @@ def epochs(rows: Rows, number: int, batch: int, *, rng: np.random.Generator) -> 
     return _packed(rows, local, weight.astype(np.float32), needed)
 
 
-def _shuffled(counts: np.ndarray, number: int, padded: int, rng: np.random.Generator) -> np.ndarray:
-    keys = rng.random((number, len(counts), padded))
-    keys[:, np.arange(padded) >= counts[:, None]] = 2.0
-    return np.argsort(keys, axis=-1)
+def _shuffled(counts: np.ndarray, number: int, inside: np.ndarray, rng: Draws) -> np.ndarray:
+    """Positions ``[number, C, padded]``: each member's own in random order, then padding."""
+    members, padded = inside.shape
+    keys = np.full((members, number, padded), 2.0)
+    drawn = rng.uniform_each(number * counts.reshape(len(rng), -1).sum(1))
+    keys[np.broadcast_to(inside[:, None], keys.shape)] = drawn
+    return np.argsort(keys, axis=-1).swapaxes(0, 1)
 
 
-def _packed(rows: Rows, local: np.ndarray, weight: np.ndarray, needed: np.ndarray) -> Batches:
+def _packed(rows: Holdings, local: np.ndarray, weight: np.ndarray, needed: np.ndarray) -> Batches:
     """Close the gaps between one epoch's last batch and the next epoch's first."""
     number, members, per_epoch, batch = local.shape
     step = np.arange(number * per_epoch)[:, None]
@@ -102,7 +111,7 @@ def _packed(rows: Rows, local: np.ndarray, weight: np.ndarray, needed: np.ndarra
     return _batches(rows, local.reshape(-1, members, batch), weight, number * needed)
 
 
-def _batches(rows: Rows, local: np.ndarray, weight: np.ndarray, count: np.ndarray) -> Batches:
+def _batches(rows: Holdings, local: np.ndarray, weight: np.ndarray, count: np.ndarray) -> Batches:
     held = np.maximum(rows.counts - 1, 0)[:, None]
     index = np.minimum(local, held) + np.where(rows.counts > 0, rows.starts, 0)[:, None]
     if rows.order is not None:

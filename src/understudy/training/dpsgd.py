@@ -26,7 +26,7 @@ from understudy.nets.pergrad import RecordGradients, formed_size
 from understudy.privacy.clip import Bounded
 from understudy.training.loop import chunk_size
 
-__all__ = ["RecordLoss", "Records", "check_separable", "clipped_gradients", "pieces"]
+__all__ = ["RecordBatch", "RecordLoss", "check_separable", "clipped_gradients", "pieces"]
 
 # Kernels round differently for batches of different size, so one record can move the others'
 # gradients in their last digits, and the sum of many in a later one. Clipping this much below
@@ -40,7 +40,7 @@ _COPIES = 12  # activations and their gradients, as multiples of a record
 
 
 @dataclass(frozen=True)
-class Records:
+class RecordBatch:
     """What a loss sees: ``x`` [C, B, F], ``y`` [C, B], ``real`` [C, B] (1, or 0 for padding)."""
 
     x: Tensor
@@ -50,14 +50,14 @@ class Records:
 
 
 # → [C, B]. It is called on some clients and records at a time, so whatever belongs to a client
-# must be in the parameters it is given, and whatever belongs to a record in the `Records`.
-RecordLoss = Callable[[Mapping[str, Tensor], Records], Tensor]
+# must be in the parameters it is given, and whatever belongs to a record in the `RecordBatch`.
+RecordLoss = Callable[[Mapping[str, Tensor], RecordBatch], Tensor]
 
 
 def clipped_gradients(
     loss: RecordLoss,
     params: Mapping[str, Tensor],
-    pieces: Iterator[Records],
+    pieces: Iterator[RecordBatch],
     bound: float,
     *,
     only: str = "",
@@ -82,7 +82,7 @@ def clipped_gradients(
 Block = tuple[slice, slice]  # of the clients, and of the records, of a piece
 
 
-def _blocks(piece: Records, params: Mapping[str, Tensor]) -> list[Block]:
+def _blocks(piece: RecordBatch, params: Mapping[str, Tensor]) -> list[Block]:
     """Cut a piece so that what one block holds fits the cache; padding at the end is left out."""
     size = chunk_size(params)
     each = 4 * (formed_size(params) + _COPIES * piece.x.shape[2])
@@ -98,13 +98,13 @@ def _blocks(piece: Records, params: Mapping[str, Tensor]) -> list[Block]:
 def _block(
     loss: RecordLoss,
     params: Mapping[str, Tensor],
-    piece: Records,
+    piece: RecordBatch,
     bound: float,
     only: str,
     block: Block,
 ) -> Params:
     """Clipped sums by parameter, of one block of clients and records."""
-    records = Records(piece.x[block], piece.y[block], piece.real[block], piece.noise[block])
+    records = RecordBatch(piece.x[block], piece.y[block], piece.real[block], piece.noise[block])
     tapped = Tapped({name: value[block[0]] for name, value in params.items()}, only)
     losses = loss(tapped, records)
     if losses.shape != records.real.shape:
@@ -132,16 +132,15 @@ def _in_threads(work: Callable[[Block], Params], blocks: Sequence[Block]) -> Ite
 
 
 def pieces(
-    x: Tensor, y: Tensor, members: Tensor, clients: int, draw: Callable[[Tensor], Tensor]
-) -> Iterator[Records]:
+    x: Tensor, y: Tensor, members: Tensor, clients: int, noise: Tensor
+) -> Iterator[RecordBatch]:
     """A drawn batch ``[n, 2]`` (client, row) as padded stacks that fit memory.
 
-    ``draw`` gives the random numbers of the loss for the rows at hand, ``[n, …]``.
+    ``noise [n, …]`` are the random numbers of the loss, one row per record.
     """
     site, row = members[:, 0], members[:, 1]
     counts = torch.bincount(site, minlength=clients)
     place = torch.arange(len(site)) - (counts.cumsum(0) - counts)[site]
-    noise = draw(row)
     width = max(1, _PIECE_BYTES // (4 * _COPIES * x.shape[1] * clients))
     for start in range(0, int(counts.max()), width):
         chosen = (place >= start) & (place < start + width)
@@ -151,10 +150,10 @@ def pieces(
 
 def _padded(
     x: Tensor, y: Tensor, noise: Tensor, where: tuple[Tensor, Tensor], clients: int
-) -> Records:
+) -> RecordBatch:
     """Records laid out at their (client, place), zeros elsewhere."""
     shape = (clients, int(where[1].max()) + 1)
-    out = Records(
+    out = RecordBatch(
         x.new_zeros(*shape, x.shape[1]),
         y.new_zeros(shape),
         x.new_zeros(shape),
@@ -164,12 +163,12 @@ def _padded(
     return out
 
 
-def check_separable(loss: RecordLoss, params: Mapping[str, Tensor], probe: Records) -> None:
+def check_separable(loss: RecordLoss, params: Mapping[str, Tensor], probe: RecordBatch) -> None:
     """Refuse a loss in which one record moves another's: it cannot be clipped per record.
 
     ``probe`` holds made-up records; the first is changed and the others' losses must stay.
     """
-    changed = Records(probe.x.clone(), probe.y.clone(), probe.real, probe.noise.clone())
+    changed = RecordBatch(probe.x.clone(), probe.y.clone(), probe.real, probe.noise.clone())
     changed.x[:, 0] = 1 - changed.x[:, 0]
     changed.noise[:, 0] += 1
     with torch.no_grad():

@@ -5,7 +5,8 @@ first ``a`` of the stack: the step runs on views ``[:a]`` and a client that has 
 its parameters and its optimiser state cannot move. The stack is cut into equal chunks that
 fit the cache; where there are several chunks and several threads, each thread takes its own
 chunks and computes with one core, which also keeps convolutions (chunks of one client)
-on all cores. Chunks, and with them results, do not depend on the number of threads.
+on all cores. What a loss draws at random comes from the streams of the clients themselves, so
+it depends on neither chunks nor threads nor on how many rows another client has.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from understudy.nets.layers import PATCH_LIMIT, Params
-from understudy.rng import Streams
+from understudy.rng import Draws
 from understudy.training import optim
 from understudy.training.batches import Batches
 from understudy.training.optim import Optimiser
@@ -40,7 +42,50 @@ class Batch:
     weight: Tensor
     members: Tensor  # [C] which members of the stack these are
     step: int
-    noise: torch.Generator
+    drawn: LossDraws
+
+    def normal(self, width: int) -> Tensor:
+        """Standard normals ``[C, B, width]`` for this step; zero where there is only padding."""
+        return self.drawn.at(self.step, len(self.members), width)
+
+    def uniform(self) -> Tensor:
+        """One number in (0, 1) per row ``[C, B]`` for this step; zero for padding."""
+        return self.drawn.at(self.step, len(self.members), 0)[..., 0]
+
+
+class LossDraws:
+    """What the losses of a chunk draw: each client for its own rows, in the order of its steps.
+
+    Numbers of many steps are drawn in one go. Asked twice at one step, it gives the same ones.
+    """
+
+    def __init__(self, batches: Batches, rng: Draws) -> None:
+        taken = torch.arange(len(batches.index))[:, None] < batches.steps  # [S, C]
+        self._real = ((batches.weight > 0) & taken[..., None]).numpy()
+        self._rng = rng
+        self._streams: dict[int, Draws] = {}
+        self._held: dict[int, tuple[int, Tensor]] = {}  # by width: the first step, the numbers
+
+    def at(self, step: int, clients: int, width: int) -> Tensor:
+        """Of the first clients: ``width`` normals per row, or a uniform number (width 0)."""
+        first, held = self._held.get(width, (0, torch.empty(0)))
+        if not first <= step < first + len(held):
+            first, held = self._held[width] = step, self._draw(step, width)
+        return held[step - first, :clients]
+
+    def _draw(self, step: int, width: int) -> Tensor:
+        """The numbers of the next steps ``[S', C, B, width or 1]``."""
+        if width not in self._streams:
+            self._streams[width] = self._rng.child("loss", width)
+        draw, each = self._streams[width], max(width, 1)
+        _, clients, rows = self._real.shape
+        ahead = max(1, GATHER_BYTES // (8 * max(1, clients * rows * each)))
+        real = self._real[step : step + ahead].swapaxes(0, 1)  # [C, S', B]
+        counts = each * real.sum((1, 2))
+        drawn = draw.normal_each(counts) if width else draw.uniform_each(counts)
+        out = np.zeros((*real.shape, each), np.float32)
+        out[real] = drawn.reshape(-1, each)
+        return torch.from_numpy(out).swapaxes(0, 1)
 
 
 Loss = Callable[[Mapping[str, Tensor], Batch], Tensor]  # → [C], one number per client
@@ -60,7 +105,7 @@ class _Run:
     batches: Batches
     optimiser: Optimiser
     max_norm: float | None
-    rng: Streams
+    rng: Draws
 
 
 def train(
@@ -75,24 +120,27 @@ def train(
     only: str | tuple[str, ...] = "",
     chunk: int | None = None,
     max_norm: float | None = None,
-    rng: Streams,
+    rng: Draws,
 ) -> tuple[Params, Params]:
     """Train the parameters whose name starts with ``only``, or any of it; the rest is fixed.
 
     ``params`` are ``[C, …]`` and are not written to. Returns new parameters and, if a
     ``state`` of `optim.start` came in, the optimiser state to keep (else an empty one).
     A client whose training left the finite numbers keeps what it came with; ``max_norm``
-    caps the gradient of each client.
+    caps the gradient of each client. ``rng`` has a stream for every client, or for every site
+    where a site has several clients of the stack.
     """
     moving = tuple(name for name in params if name.startswith(only))
     kept = dict(state or {})
     out = {n: torch.empty(t.shape) for n, t in {**params, **kept}.items() if n in (*moving, *kept)}
+    rng = rng.split(max(1, len(batches.steps) // max(1, len(rng))))
+    rng.check(len(batches.steps))
     run = _Run(params, kept, out, moving, loss, x, y, batches, optimiser, max_norm, rng)
     members = torch.argsort(batches.steps, descending=True, stable=True)
     kernels = {name: p for name, p in params.items() if p.ndim > 4}  # fixed ones need room, too
     most = min(chunk_size(part) for part in ({name: params[name] for name in moving}, kernels))
     size = chunk or _equal(len(members), most)
-    _all_chunks(run, list(enumerate(members.split(size))))
+    _all_chunks(run, list(members.split(size)))
     return {**params, **{n: out[n] for n in moving}}, {n: out[n] for n in kept}
 
 
@@ -113,7 +161,7 @@ def _equal(clients: int, most: int) -> int:
     return -(-clients // (chunks + chunks % 2))
 
 
-def _all_chunks(run: _Run, chunks: list[tuple[int, Tensor]]) -> None:
+def _all_chunks(run: _Run, chunks: list[Tensor]) -> None:
     """Workers draw chunks from one queue; with a single worker it uses all cores itself."""
     queue = iter(chunks)
     threads = min(torch.get_num_threads(), len(chunks))
@@ -127,16 +175,16 @@ def _all_chunks(run: _Run, chunks: list[tuple[int, Tensor]]) -> None:
     return None
 
 
-def _worker(run: _Run, queue: Iterator[tuple[int, Tensor]]) -> None:
+def _worker(run: _Run, queue: Iterator[Tensor]) -> None:
     """Train chunk after chunk in buffers that are allocated once."""
     buffers = _Buffers()
-    for number, members in queue:
+    for members in queue:
         params = {n: buffers.select(n, p, members) for n, p in run.params.items()}
         moving = {n: params[n] for n in run.moving}
         state = {n: buffers.select(n, s, members) for n, s in run.state.items()}
         state = state or optim.start(run.optimiser, moving, empty=buffers.empty)
         scratch = {n: buffers.empty(f"scratch {n}", p.shape) for n, p in moving.items()}
-        _run_chunk(run, params, state, scratch, members, run.rng.torch("chunk", number))
+        _run_chunk(run, params, state, scratch, members)
         _store(run, {**moving, **state}, members)
 
 
@@ -162,10 +210,10 @@ def _run_chunk(
     state: dict[str, Tensor],
     scratch: dict[str, Tensor],
     members: Tensor,
-    noise: torch.Generator,
 ) -> None:
     """All steps of one chunk, in place."""
     batches = run.batches.take(members)
+    drawn = LossDraws(batches, run.rng.take(members.tolist()))
     rows = _rows(run, batches.index)
     active = (batches.steps > torch.arange(len(batches.index))[:, None]).sum(1).tolist()
     for step, count in enumerate(active):
@@ -175,7 +223,7 @@ def _run_chunk(
             owned = {n: fixed[n] for n in run.moving}  # the leaves' storage, outside the graph
             move = optim.stepper(run.optimiser, owned, {n: s[:count] for n, s in state.items()})
         weight = batches.weight[step, :count]
-        batch = Batch(*rows(step, count), weight, members[:count], step, noise)
+        batch = Batch(*rows(step, count), weight, members[:count], step, drawn)
         grads = _gradients(run.loss({**fixed, **leaves}, batch).sum(), leaves)
         if run.max_norm is not None:
             _cap(grads, run.max_norm)

@@ -1,8 +1,8 @@
 """The server's optimiser: what it makes of the noised mean of a round.
 
-Adam, or SGD with momentum, on the mean change that the sites propose; its rate falls along a
-cosine and the parameters of the last rounds are averaged. All of it is post-processing of
-noised values, so it costs no privacy.
+Adam, or SGD with heavy-ball momentum, on the mean change that the sites propose; its rate falls
+along a cosine, if asked for, and the parameters of the last rounds are averaged. All of it is
+post-processing of noised values, so it costs no privacy.
 """
 
 from __future__ import annotations
@@ -40,11 +40,13 @@ class ServerOptimiser:
     def step(self, state: dict[str, Tensor], mean: Tensor) -> dict[str, Tensor]:
         """θ ← θ + rate·direction of the mean change."""
         done = float(state["round"]) + 1
-        velocity = self.momentum * state["velocity"] + (1 - self.momentum) * mean
+        fresh = 1 - self.momentum if self.kind == "adam" else 1.0
+        velocity = self.momentum * state["velocity"] + fresh * mean
         square = _SQUARE_DECAY * state["square"] + (1 - _SQUARE_DECAY) * mean.square()
-        move = velocity / (1 - self.momentum**done)
+        move = velocity
         if self.kind == "adam":
-            move = move / ((square / (1 - _SQUARE_DECAY**done)).sqrt() + _EPS)
+            scale = (square / (1 - _SQUARE_DECAY**done)).sqrt() + _EPS
+            move = velocity / (1 - self.momentum**done) / scale
         fall = _decay((done - 1) / self.rounds) if self.decay == "cosine" else 1.0
         params = state[self.name] + self.rate * fall * move
         late = done > self.rounds * (1 - self.average)

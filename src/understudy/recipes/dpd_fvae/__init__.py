@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from understudy.errors import StudyError
 from understudy.federation.recipe import Recipe
-from understudy.recipes.dpd_fvae.options import INFO, DpdFVAEOptions
+from understudy.recipes.catalogue import DPD_FVAE as INFO
 from understudy.recipes.dpd_fvae.paper import paper_level
 from understudy.recipes.dpd_fvae.records import record_level
 from understudy.recipes.dpd_fvae.sites import client_level
+from understudy.recipes.options import DpdFVAEOptions
 from understudy.study import Study, options
 
-__all__ = ["DpdFVAE", "DpdFVAEOptions"]
+__all__ = ["DpdFVAE"]
 
 
 class DpdFVAE:

@@ -11,31 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from pathlib import Path
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from understudy.data.schema import Schema
 from understudy.data.shards import Shards
 from understudy.errors import PrivacyError
-from understudy.federation.recipe import Recipe, RecipeInfo, State, Task, make_plan
-from understudy.federation.slots import Private
-from understudy.nets import layers
-from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder, init, record_losses
+from understudy.federation.planning import Terms, noised_plan
+from understudy.federation.recipe import Recipe, State, Task, Update
+from understudy.federation.site import Site, clipping
+from understudy.nets.autoencoder import DECODER, ENCODER, record_losses
 from understudy.privacy.clip import clip
-from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import vae
-from understudy.recipes.dpd_fvae.options import INFO, DpdFVAEOptions
+from understudy.recipes.catalogue import DPD_FVAE as INFO
+from understudy.recipes.dpd_fvae.model import DpdFVAERecipe
 from understudy.recipes.dpd_fvae.records import check
-from understudy.release.generator import Generator
-from understudy.rng import Streams
+from understudy.recipes.options import DpdFVAEOptions
+from understudy.rng import Draws
 from understudy.study import Study, Training
 from understudy.training import batches
-from understudy.training.dpsgd import Records, clipped_gradients
-from understudy.training.server import ServerOptimiser
+from understudy.training.dpsgd import RecordBatch, clipped_gradients
 
 __all__ = ["PaperDpdFVAE", "paper_level"]
 
@@ -47,91 +42,56 @@ UNPROVEN = (
 
 
 @dataclass(frozen=True)
-class PaperDpdFVAE:
+class PaperDpdFVAE(DpdFVAERecipe):
     """See the module's paragraph."""
 
-    schema: Schema
-    plan: PrivacyPlan
-    options: DpdFVAEOptions
-    training: Training
-    base: Path
-
-    info: ClassVar[RecipeInfo] = INFO
-
-    @cached_property
-    def spec(self) -> Autoencoder:
-        """Both nets."""
-        return vae.autoencoder(self.schema, self.options)
-
-    @property
-    def server(self) -> ServerOptimiser:
-        """What the server does with the mean change."""
-        return vae.server_optimiser("shared", self.options, self.plan.rounds)
-
-    def init(self, *, rng: Streams) -> State:
-        """A public start."""
-        params = layers.stack(init(self.spec, rng=rng.torch("net")), 1)
-        return self.server.start(vae.pack(self.spec, params, DECODER)[0])
-
-    def memory(self) -> State:
+    def memory(self, site: str) -> State:
         """The encoder, from a public start."""
-        params = init(self.spec, rng=Streams.from_seed(0).torch("encoder"))
-        return {"encoder": vae.pack(self.spec, layers.stack(params, 1), ENCODER)[0]}
+        return {"encoder": self.first_encoder()}
 
     def task(self, state: State, round: int) -> Task:
         """Only the decoder is sent."""
         return Task({"shared": state["shared"]})
 
-    def local(
-        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
-    ) -> tuple[dict[str, Tensor], State]:
+    def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """Plain steps of the encoder, noised steps of the decoder."""
-        start = task.arrays["shared"].expand(len(data), -1)
-        encoder, decoder = memory["encoder"].clone(), start.clone()
-        part, rate, size = self.plan.parts[0], self.training.rate or 1e-2, _batch(self.training)
-        rows = batches.Rows.of(data)
-        plan = batches.steps(rows, part.steps, size, rng=rng.numpy("batches"))
-        for step in range(part.steps):
-            batch = self._batch(data, plan.index[step], rng.torch("latents", step))
-            mean, clipped = self._gradients(encoder, decoder, batch)
+        data, start = site.data, task.arrays["shared"].expand(len(site), -1)
+        encoder, decoder = site.memory["encoder"].clone(), start.clone()
+        limit, rate = clipping(self.plan.own.parts[0]), self.training.rate or 1e-2
+        size, latents = _batch(self.training), site.rng.child("latents")
+        held, draws = batches.Holdings.of(data), site.rng.child("batches")
+        for index in batches.steps(held, limit.steps, size, rng=draws).index:
+            mean, clipped = self._gradients(encoder, decoder, self._batch(data, index, latents))
             encoder = encoder - rate * mean
-            bounded = clip(clipped, part.bound)
-            noised = private.step("shared", bounded) if part.slot == "step" else bounded.value
+            noised = site.step("shared", clip(clipped, limit.bound))
             decoder = decoder - rate * (noised / size).float()
         return {"shared": decoder - start}, {"encoder": encoder}
 
-    def _batch(self, data: Shards, index: Tensor, draw: torch.Generator) -> Records:
+    def _batch(self, data: Shards, index: Tensor, rng: Draws) -> RecordBatch:
         """Drawn rows; those of a site without any count for nothing."""
         x, y = data.x, data.y
         if not len(x):  # nobody in the stack has a row: made-up ones, of weight zero
             x, y = x.new_zeros(1, x.shape[1]), y.new_zeros(1)
         held = (data.counts > 0).float()[:, None].expand(index.shape)
-        noise = torch.randn(*index.shape, self.spec.latent, generator=draw)
-        return Records(x[index], y[index], held, noise)
+        noise = torch.from_numpy(rng.normal((index.shape[1], self.spec.latent))).float()
+        return RecordBatch(x[index], y[index], held, noise)
 
-    def _gradients(self, encoder: Tensor, decoder: Tensor, batch: Records) -> tuple[Tensor, Tensor]:
+    def _gradients(
+        self, encoder: Tensor, decoder: Tensor, batch: RecordBatch
+    ) -> tuple[Tensor, Tensor]:
         """The encoder's mean gradient, and the decoder's sum of clipped record gradients."""
         spec, size = self.spec, batch.x.shape[1]
         free = {n: p.requires_grad_() for n, p in vae.unpack(spec, encoder, ENCODER).items()}
         params = {**free, **vae.unpack(spec, decoder, DECODER)}
         total = (self._losses(params, batch) * batch.real).sum() / size
         mean = dict(zip(free, torch.autograd.grad(total, list(free.values())), strict=True))
-        bound = self.plan.parts[0].bound / size
+        bound = clipping(self.plan.own.parts[0]).bound / size
         clipped = clipped_gradients(self._losses, params, iter([batch]), bound, only=DECODER)
         return vae.pack(spec, mean, ENCODER), clipped.value
 
-    def _losses(self, params: Mapping[str, Tensor], batch: Records) -> Tensor:
+    def _losses(self, params: Mapping[str, Tensor], batch: RecordBatch) -> Tensor:
         terms = (batch.x, batch.y, batch.noise)
         return record_losses(self.spec, params, *terms, beta=self.options.beta)
-
-    def step(self, state: State, total: State, *, rng: Streams) -> State:
-        """θ ← θ + server optimiser on the mean change."""
-        return {**state, **self.server.step(state, total["shared"])}
-
-    def finish(self, state: State, *, rng: Streams) -> Generator:
-        """The average of the last decoders."""
-        decoder = self.server.released(state)[None]
-        return vae.decoder_release(self.schema, self.options, self.spec, decoder)
 
 
 def _batch(training: Training) -> int:
@@ -159,10 +119,8 @@ def paper_level(study: Study, own: DpdFVAEOptions) -> Recipe:
     noise = None if study.privacy.noise is None else study.privacy.noise / batch
     whole = replace(study.privacy, unit="site", clip=bound, noise=noise)
     spec = vae.autoencoder(study.schema, own)
-    slot = "step" if trust == "local" else None
-    terms = dict(bound=bound, slot=slot, steps=own.steps or 6)
-    plan = make_plan(
-        replace(study, privacy=whole), INFO, {"shared": (vae.size(spec, DECODER),)}, **terms
-    )
+    terms = Terms(bound=bound, where="step", steps=own.steps or 6)
+    shapes = {"shared": (vae.size(spec, DECODER),)}
+    plan = noised_plan(replace(study, privacy=whole), INFO, shapes, terms)
     plan = replace(plan, unproven=UNPROVEN)
     return PaperDpdFVAE(study.schema, plan, own, study.training, study.base)

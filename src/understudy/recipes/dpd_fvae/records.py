@@ -17,18 +17,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from understudy.data.schema import Schema
-from understudy.data.shards import Shards
 from understudy.errors import StudyError
 from understudy.federation.phases import then
-from understudy.federation.recipe import Recipe, RecipeInfo, State, Task, Update, make_plan
-from understudy.federation.slots import Private
+from understudy.federation.planning import Terms, noised_plan
+from understudy.federation.recipe import Recipe, State, Task, Update
+from understudy.federation.site import Site, clipping
 from understudy.nets import layers
 from understudy.nets.autoencoder import (
     DECODER,
@@ -42,23 +40,23 @@ from understudy.nets.autoencoder import (
 )
 from understudy.nets.layers import Params
 from understudy.privacy.clip import Bounded
-from understudy.privacy.plan import PrivacyPlan
-from understudy.recipes import vae
-from understudy.recipes.dpd_fvae.options import INFO, DpdFVAEOptions
-from understudy.release.generator import Generator
+from understudy.recipes import public, vae, warm
+from understudy.recipes.catalogue import DPD_FVAE as INFO
+from understudy.recipes.dpd_fvae.model import DpdFVAERecipe
+from understudy.recipes.options import DpdFVAEOptions
+from understudy.recipes.public import Examples
 from understudy.rng import Streams
-from understudy.study import Study, Training
+from understudy.study import Study
 from understudy.training import optim
 from understudy.training.dpsgd import (
+    RecordBatch,
     RecordLoss,
-    Records,
     check_separable,
     clipped_gradients,
     pieces,
 )
 from understudy.training.loop import Batch, train
 from understudy.training.optim import Adam, Optimiser, Sgd
-from understudy.training.server import ServerOptimiser
 
 __all__ = ["RecordDpdFVAE", "record_level"]
 
@@ -70,16 +68,8 @@ _SINGLE = (
 
 
 @dataclass(frozen=True)
-class RecordDpdFVAE:
+class RecordDpdFVAE(DpdFVAERecipe):
     """See the module's paragraph."""
-
-    schema: Schema
-    plan: PrivacyPlan
-    options: DpdFVAEOptions
-    training: Training
-    base: Path
-
-    info: ClassVar[RecipeInfo] = INFO
 
     @cached_property
     def spec(self) -> Autoencoder:
@@ -87,7 +77,7 @@ class RecordDpdFVAE:
         return _nets(self.schema, self.options)
 
     @property
-    def noised(self) -> str:
+    def shared(self) -> str:
         """Prefix of the parameters that are trained, noised and shared."""
         return _noised(self.options)
 
@@ -96,30 +86,13 @@ class RecordDpdFVAE:
         """Whether the encoder was fixed before any private row was seen."""
         return self.options.encoder == "frozen"
 
-    @property
-    def server(self) -> ServerOptimiser:
-        """What the server does with the noised mean."""
-        return vae.server_optimiser("shared", self.options, self.plan.rounds)
-
-    def init(self, *, rng: Streams) -> State:
-        """A public start, pre-trained where there are public rows."""
-        if (rows := vae.public_rows(self.base, self.options, self.schema)) is not None:
-            return self._pretrained(rows, rng)
-        params = layers.stack(init(self.spec, rng=rng.torch("net")), 1)
-        return self.server.start(vae.pack(self.spec, params, self.noised)[0])
-
-    def begin(self, made: Generator, *, rng: Streams) -> State:
-        """After a warm start: nets that were trained on its samples."""
-        rows = vae.warm_rows(made, self.schema, rng=rng)
-        return {**self._pretrained(rows, rng), **vae.keep_warm(made)}
-
-    def _pretrained(self, rows: tuple[Tensor, Tensor], rng: Streams) -> State:
-        params = vae.fit_vae(self.spec, rows, self.options, rng=rng)
-        extra: State = {}
-        if self.frozen:
-            extra = self._normalised(params, *rows, rng)
-            params = self._refit(params, extra, rows, rng)
-        return {**self.server.start(vae.pack(self.spec, params, self.noised)[0]), **extra}
+    def pretrained(self, rows: Examples, rng: Streams) -> State:
+        """Both nets, or the decoder alone behind an encoder that stays as it is."""
+        params = warm.fit(self.spec, rows, self.options, rng=rng)
+        if not self.frozen:
+            return self.start(params)
+        fixed = self._normalised(params, *rows, rng)
+        return {**self.start(self._refit(params, fixed, rows, rng)), **fixed}
 
     @torch.no_grad()
     def _normalised(self, params: Params, x: Tensor, y: Tensor, rng: Streams) -> State:
@@ -129,25 +102,24 @@ class RecordDpdFVAE:
         z = (mean + torch.exp(spread / 2) * draw)[0]
         inside = [z[y == k] if bool((y == k).any()) else z for k in range(self.schema.n_classes)]
         return {
-            "encoder": vae.pack(self.spec, params, ENCODER)[0],
+            "encoder": self.kept(params),
             "centre": torch.stack([own.mean(0) for own in inside]),
             "scale": torch.stack([own.std(0).clamp(min=1e-3) for own in inside]),
         }
 
-    def _refit(
-        self, params: Params, frozen: State, rows: tuple[Tensor, Tensor], rng: Streams
-    ) -> Params:
+    def _refit(self, params: Params, frozen: State, rows: Examples, rng: Streams) -> Params:
         """Let the decoder learn the normalised latents, on the same rows."""
-        plan = vae.steps_on(rows[1], self.options.warm_steps, rng=rng.child("refit"))
+        plan = warm.steps_on(rows[1], self.options.warm_steps, rng=rng.child("refit"))
 
         def loss(params: Mapping[str, Tensor], batch: Batch) -> Tensor:
-            draw = torch.randn(*batch.y.shape, self.spec.latent, generator=batch.noise)
-            records = Records(batch.x, batch.y, batch.weight, draw)
+            draw = batch.normal(self.spec.latent)
+            records = RecordBatch(batch.x, batch.y, batch.weight, draw)
             return (batch.weight * self._frozen_losses(params, records, frozen)).sum(1)
 
-        return train(params, loss, *rows, plan, Adam(1e-3), only=DECODER, rng=rng)[0]
+        draws = rng.draws("refit")
+        return train(params, loss, *rows, plan, Adam(1e-3), only=DECODER, rng=draws)[0]
 
-    def memory(self) -> State:
+    def memory(self, site: str) -> State:
         """Nothing stays at a site: what is trained is noised and shared."""
         return {}
 
@@ -156,45 +128,40 @@ class RecordDpdFVAE:
         names = ("shared", "encoder", "centre", "scale")
         return Task({name: state[name] for name in names if name in state})
 
-    def local(
-        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
-    ) -> tuple[Update, State]:
+    def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """One clipped sum for the server to noise, or steps that are noised here."""
-        start = task.arrays["shared"].expand(len(data), -1)
-        if self.plan.parts[0].slot != "step":
-            return {"shared": self._clipped_sum(task, start, data, private)}, memory
+        start = task.arrays["shared"].expand(len(site), -1)
+        if self.plan.own.parts[0].where != "step":
+            return {"shared": self._clipped_sum(task, start, site)}, {}
         moved = {"shared": start.clone()}
         move = optim.stepper(self._optimiser, moved, optim.start(self._optimiser, moved))
-        for _ in range(self.plan.parts[0].steps):
-            bounded = self._clipped_sum(task, moved["shared"], data, private)
-            move([(private.step("shared", bounded) / self._batch).float()])
-        return {"shared": moved["shared"] - start}, memory
+        for _ in range(self.plan.own.parts[0].mechanism.steps):
+            bounded = self._clipped_sum(task, moved["shared"], site)
+            move([(site.step("shared", bounded) / self._batch).float()])
+        return {"shared": moved["shared"] - start}, {}
 
-    def _clipped_sum(self, task: Task, flat: Tensor, data: Shards, private: Private) -> Bounded:
+    def _clipped_sum(self, task: Task, flat: Tensor, site: Site) -> Bounded:
         """Σ over a secret batch of each site's clipped record gradients ``[C, P]``."""
-
-        def draw(rows: Tensor) -> Tensor:
-            return private.normals((len(rows), self.spec.latent))
-
-        members = private.sample("shared", data)
-        batch = pieces(data.x, data.y, members, len(data), draw)
-        params = vae.unpack(self.spec, flat, self.noised)
-        bound = self.plan.parts[0].bound
-        return clipped_gradients(self._loss(task.arrays), params, batch, bound, only=self.noised)
+        data, members = site.data, site.sample("shared")
+        noise = site.normals(members, self.spec.latent)
+        batch = pieces(data.x, data.y, members, len(site), noise)
+        params = vae.unpack(self.spec, flat, self.shared)
+        bound = clipping(self.plan.own.parts[0]).bound
+        return clipped_gradients(self._loss(task.arrays), params, batch, bound, only=self.shared)
 
     def _loss(self, sent: Mapping[str, Tensor]) -> RecordLoss:
         """One number per record, which no other record moves."""
 
-        def private(params: Mapping[str, Tensor], r: Records) -> Tensor:
+        def private(params: Mapping[str, Tensor], r: RecordBatch) -> Tensor:
             return record_losses(self.spec, params, r.x, r.y, r.noise, beta=self.options.beta)
 
-        def frozen(params: Mapping[str, Tensor], r: Records) -> Tensor:
+        def frozen(params: Mapping[str, Tensor], r: RecordBatch) -> Tensor:
             return self._frozen_losses(params, r, sent)
 
         return frozen if self.frozen else private
 
     def _frozen_losses(
-        self, params: Mapping[str, Tensor], records: Records, frozen: Mapping[str, Tensor]
+        self, params: Mapping[str, Tensor], records: RecordBatch, frozen: Mapping[str, Tensor]
     ) -> Tensor:
         """Reconstruction from latents that no private row has shaped."""
         with torch.no_grad():
@@ -208,21 +175,14 @@ class RecordDpdFVAE:
     def step(self, state: State, total: State, *, rng: Streams) -> State:
         """θ ← θ + server optimiser, on the mean change or minus the mean gradient."""
         mean = total["shared"]
-        if self.plan.parts[0].slot != "step":
+        if self.plan.own.parts[0].where != "step":
             mean = -mean / (self._batch * self.plan.sites)
         return {**state, **self.server.step(state, mean)}
 
-    def finish(self, state: State, *, rng: Streams) -> Generator:
-        """The average of the last decoders: post-processing, so free."""
-        params = vae.unpack(self.spec, self.server.released(state)[None], self.noised)
-        decoder = vae.pack(self.spec, params, DECODER)
-        made = vae.decoder_release(self.schema, self.options, self.spec, decoder)
-        return vae.mix_warm(made, state, self.options)
-
     @property
     def _batch(self) -> float:
-        """Records that a site's batch is expected to hold, from public numbers only."""
-        rate = self.plan.parts[0].rate or 1.0
+        """RecordBatch that a site's batch is expected to hold, from public numbers only."""
+        rate = self.plan.own.parts[0].mechanism.rate or 1.0
         return rate * self.schema.records / self.plan.sites
 
     @property
@@ -245,15 +205,19 @@ def _noised(own: DpdFVAEOptions) -> str:
 def record_level(study: Study, own: DpdFVAEOptions) -> Recipe:
     """Algorithm 2 for a study, with its warm start; refused where the loss couples records."""
     check(study, own)
-    first = vae.warm_start(study, own)
+    first = warm.start(study, own)
     spec = _nets(study.schema, own)
     local = study.privacy.trust == "local"
-    plan = make_plan(
-        study, INFO, {"shared": (vae.size(spec, _noised(own)),)},
-        bound=1.0, slot="step" if local else None, steps=(own.steps or 1) if local else 1,
-        combine="mean" if local else "sum", batch_rate=batch_rate(study),
-        before=vae.plan_of(first), notes=(_SINGLE, *vae.public_notes(study, own)),
-    )  # fmt: skip
+    terms = Terms(
+        bound=1.0,
+        where="step" if local else None,
+        steps=(own.steps or 1) if local else 1,
+        combine="mean" if local else "sum",
+        batch_rate=batch_rate(study),
+    )
+    shapes, notes = {"shared": (vae.size(spec, _noised(own)),)}, public.notes(study, own)
+    before = warm.plan_of(first)
+    plan = noised_plan(study, INFO, shapes, terms, before=before, notes=(_SINGLE, *notes))
     recipe = RecordDpdFVAE(study.schema, plan, own, study.training, study.base)
     _check_separable(recipe)
     return recipe if first is None else then(first, recipe)
@@ -300,7 +264,7 @@ def _check_separable(recipe: RecordDpdFVAE) -> None:
     params = layers.stack(init(spec, rng=rng.torch("net")), 1)
     x = torch.rand(1, 3, spec.features, generator=rng.torch("x"))
     draw = torch.randn(1, 3, spec.latent, generator=rng.torch("draw"))
-    probe = Records(x, torch.zeros(1, 3, dtype=torch.long), torch.ones(1, 3), draw)
+    probe = RecordBatch(x, torch.zeros(1, 3, dtype=torch.long), torch.ones(1, 3), draw)
     frozen = {
         "encoder": vae.pack(spec, params, ENCODER)[0],
         "centre": torch.zeros(recipe.schema.n_classes, spec.latent),

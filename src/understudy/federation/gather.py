@@ -1,0 +1,110 @@
+"""How updates become a total: the seam between the engine and what the server does with replies.
+
+A `Gather` asks the cohort, in one exchange or several, and gives the total of each part, or None
+where there is none: the round is then void, stays charged, and the model does not step.
+`PlainSum` adds up replies that the server may see. In the server slot noise is added to the
+**sum**, which is then divided by the planned cohort qN, so that drop-outs change neither
+sensitivity nor divisor. Replies that are private as they stand are averaged over those received.
+A reply that does not fit the plan is left out and the round goes on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.errors import PrivacyError
+from understudy.federation.recipe import State, Task
+from understudy.privacy.clip import Sealed
+from understudy.privacy.mechanism import Use
+from understudy.privacy.plan import Part, PrivacyPlan
+from understudy.rng import NoiseSource
+
+__all__ = ["Ask", "Gather", "PlainSum"]
+
+# One exchange with a cohort: a task and a round out, stacks of sealed replies back.
+Ask = Callable[[Task, int, np.ndarray], Iterator[Sealed]]
+
+
+class Gather(Protocol):
+    """One method: ask as often as it takes, and return the total or None."""
+
+    def total(self, ask: Ask, task: Task, round: int, cohort: np.ndarray) -> State | None:
+        """The total of each part of the plan for this round."""
+
+
+@dataclass(frozen=True)
+class PlainSum:
+    """Replies are added up as they come, and the server slot is filled, if it is in use."""
+
+    plan: PrivacyPlan
+    source: NoiseSource
+
+    def total(self, ask: Ask, task: Task, round: int, cohort: np.ndarray) -> State | None:
+        """One exchange. Where the server adds noise there is always a total, if only noise."""
+        return self.add_up(ask(task, round, cohort), round)
+
+    def add_up(self, replies: Iterable[Sealed], round: int) -> State | None:
+        """The noised mean or sum of each part, over the replies that fit."""
+        parts = self.plan.at(round).parts
+        sums = {part.name: torch.zeros(part.shape, dtype=torch.float64) for part in parts}
+        received = 0
+        for sealed in replies:
+            good = acceptable(self.plan, sealed, round)
+            received += int(good.sum())
+            for part in parts if bool(good.any()) else ():
+                part.mechanism.accumulate(sums[part.name], sealed.parts[part.name][good])
+        if not received and self.plan.kind != "entrusted":
+            return None
+        return {p.name: self._completed(p, sums[p.name], received, round) for p in parts}
+
+    def _completed(self, part: Part, total: Tensor, received: int, round: int) -> Tensor:
+        draws = self.source.server(f"noise {part.name}", round)
+        total, receipts = part.mechanism.complete(total, Use(part, self.plan.unit, round, draws))
+        self.plan.admits(receipts)
+        if part.combine == "sum":
+            return total.float()
+        return (total / (self.plan.at(round).cohort if receipts else received)).float()
+
+
+def acceptable(plan: PrivacyPlan, sealed: Sealed, round: int) -> Tensor:
+    """Which sites of the stack sent something that fits the plan ``[C]``."""
+    if sealed.kind != plan.kind:
+        raise PrivacyError(
+            f"replies of kind {plan.kind!r}", f"{sealed.kind!r}", "check the study hash"
+        )
+    none = torch.zeros(0, dtype=torch.bool)
+    if sealed.round != round or not (_complete(plan, sealed) and _receipted(plan, sealed)):
+        return none
+    good = torch.ones(len(sealed), dtype=torch.bool)
+    for part in plan.at(round).parts:
+        fits = part.mechanism.fits(sealed.parts[part.name], part, plan.unit)
+        if fits is None:
+            return none
+        good &= fits
+    return good
+
+
+def _complete(plan: PrivacyPlan, sealed: Sealed) -> bool:
+    """The planned parts, all for the same number of sites."""
+    if set(sealed.parts) != {part.name for part in plan.at(sealed.round).parts}:
+        return False
+    values = sealed.parts.values()
+    return all(value.dim() and len(value) for value in values) and len({*map(len, values)}) == 1
+
+
+def _receipted(plan: PrivacyPlan, sealed: Sealed) -> bool:
+    """Whether noise that the sites should have added is receipted, no more and no less."""
+    try:
+        plan.admits(sealed.receipts)
+        found = Counter((receipt.part, receipt.round) for receipt in sealed.receipts)
+    except (PrivacyError, AttributeError, TypeError):
+        return False
+    parts = plan.at(sealed.round).parts if plan.kind == "noised" else ()
+    return found == {(part.name, sealed.round): part.mechanism.steps for part in parts}

@@ -1,0 +1,91 @@
+"""The sites of a process: what each owns, and what each decides.
+
+A site owns its name, rows, memory, random streams, noise source, allowance and noise level.
+It joins no more rounds of a phase than its allowance, which follows from public numbers and its
+own cap, and its participation is counted before any noise is drawn. A simulation holds many
+sites as arrays, so that a stack of them can be trained at once; a site on a network holds itself.
+With one seed the result is the same: whatever a site draws comes from its own streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.data.shards import Shards
+from understudy.federation.memory import SiteMemory
+from understudy.federation.recipe import Recipe, State, Task
+from understudy.federation.site import Site, seal
+from understudy.privacy.clip import Sealed
+from understudy.rng import NoiseSource, Streams
+
+__all__ = ["Sites"]
+
+
+@dataclass
+class Sites:
+    """``ids`` are the sites' numbers in the study, ``allowance`` ``[phases, N]`` rounds left."""
+
+    recipe: Recipe
+    names: Sequence[str]
+    ids: np.ndarray
+    data: Shards
+    memory: SiteMemory
+    streams: Streams
+    source: NoiseSource
+    allowance: np.ndarray
+    noise: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def join(self, clients: np.ndarray, round: int) -> np.ndarray:
+        """Those of ``clients`` whose budget lets them join; the round is counted for them."""
+        left = self.allowance[self.recipe.plan.phase(round)]
+        willing = clients[left[clients] > 0]
+        left[willing] -= 1
+        return willing
+
+    def answer(self, task: Task, round: int, clients: np.ndarray) -> tuple[Sealed, State]:
+        """Train and seal a stack of sites that have joined; and what they are to remember.
+
+        The caller commits that memory (`SiteMemory.scatter`) together with the sealed update.
+        """
+        site = self._site(round, clients)
+        update, kept = self.recipe.local(task, site)
+        return seal(site, update), kept
+
+    def _site(self, round: int, clients: np.ndarray) -> Site:
+        ids = self.ids[clients]
+        return Site(
+            names=tuple(self.names[client] for client in clients),
+            data=self.data.take(clients),
+            memory=self.memory.gather(clients),
+            plan=self.recipe.plan,
+            round=round,
+            rng=self.streams.sites("local", round, ids),
+            secret=self.source.sites(round, ids),
+            noise=self._own_noise(clients),
+        )
+
+    def _own_noise(self, clients: np.ndarray) -> Tensor | None:
+        return None if self.noise is None else torch.from_numpy(self.noise[clients])
+
+    def alone(self, client: int, memory: SiteMemory) -> Sites:
+        """One of the sites as a process of its own would hold it."""
+        here = slice(client, client + 1)
+        return Sites(
+            self.recipe,
+            self.names[here],
+            self.ids[here],
+            self.data.take([client]),
+            memory,
+            self.streams,
+            self.source,
+            self.allowance[:, here].copy(),
+            None if self.noise is None else self.noise[here],
+        )

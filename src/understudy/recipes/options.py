@@ -1,0 +1,298 @@
+"""What ``[recipe]`` of a study may set, recipe by recipe; read without loading any net."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from understudy.errors import StudyError
+from understudy.settings import Settings, setting
+
+__all__ = [
+    "LEAST_TOP",
+    "DpFedWAEOptions",
+    "DpdFVAEOptions",
+    "FedMomentsOptions",
+    "FedSTDGOptions",
+    "FedVAEOptions",
+    "SelectionOptions",
+    "SignDSOptions",
+    "VAEOptions",
+    "WAEOptions",
+]
+
+LEAST_TOP = 8  # coordinates: a smaller top set tells little of a small model
+_MOST_TOP = 0.4  # a part's changes must have room beside as many places of silence
+
+
+@dataclass(frozen=True)
+class VAEOptions(Settings):
+    """The part of ``[recipe]`` that every VAE recipe has."""
+
+    net: Literal["dense", "conv"] = setting("dense", "dense, or the paper's convolutions")
+    norm: Literal["none", "group", "batch"] = setting(
+        "none", "none or group, in convolutional nets; batch is refused: it mixes records"
+    )
+    latent: int = setting(16, "dimensions of the latent space", least=1)
+    widths: tuple[int, ...] = setting((128,), "hidden layers of the encoder", least=1)
+    decoder_widths: tuple[int, ...] = setting(
+        (128,), "hidden layers of the shared decoder", least=1
+    )
+    cosines: int | None = setting(
+        None,
+        "lowest frequencies that dense nets see: 12 per image side, 64 of a series; 0: all",
+        least=0,
+    )
+    beta: float = setting(1.0, "weight of the KL term", least=0)
+    server: Literal["adam", "sgd"] = setting("adam", "server optimiser on the noised mean")
+    server_rate: float = setting(0.016, "its rate (at the start)", above=0)
+    momentum: float = setting(0.9, "its momentum", least=0, below=1)
+    decay: Literal["cosine", "none"] = setting("cosine", "how its rate falls over the rounds")
+    average: float = setting(
+        0.2, "share of the last rounds whose decoders are averaged", least=0, most=1
+    )
+    sharpness: float = setting(
+        2.0, "contrast of released images: the logits are multiplied by it", above=0
+    )
+    warm_start: float = setting(
+        0.0,
+        "share of ε for a first round of fedmoments whose samples pre-train the nets; 0: none",
+        least=0,
+        below=1,
+    )
+    warm_coefficients: int = setting(150, "fedmoments' coefficients in a warm start", least=1)
+    warm_spread: float = setting(2.0, "variance of the warm start's images (fedmoments' spread)")
+    warm_contrast: float = setting(8.0, "contrast of the warm start's images; 0 cuts them off")
+    warm_share: float = setting(
+        0.5,
+        "share of the released rows that the warm start draws; the decoder draws the rest",
+        least=0,
+        most=1,
+    )
+    warm_steps: int = setting(2000, "training steps on warm-start samples or public rows", least=1)
+    public: str = setting("", "a file of rows that are public: the nets are pre-trained on them")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.norm == "batch":
+            raise StudyError(
+                'recipe.norm "none" or "group"',
+                '"batch": BatchNorm lets the records of a batch see each other, so no record '
+                "could be clipped alone, and its running statistics would leave without noise",
+                'set norm = "group"',
+            )
+        if self.norm == "group" and self.net == "dense":
+            raise StudyError(
+                'recipe.norm = "group" with net = "conv"', "a dense net", "remove one of them"
+            )
+        if self.warm_start and self.public:
+            raise StudyError(
+                "one of recipe.warm_start and recipe.public", "both", "remove one of them"
+            )
+
+
+@dataclass(frozen=True)
+class FedVAEOptions(VAEOptions):
+    """``[recipe]`` of a FedVAE study."""
+
+    classes: Literal["joint", "separate"] = setting(
+        "joint", "one conditional VAE, or one per class"
+    )
+    steps: int = setting(6, "local steps per round, the same at every site (if no epochs)")
+    weights: Literal["equal", "rows"] = setting(
+        "equal", "of sites; rows: one with less than its share of a class counts less"
+    )
+
+
+@dataclass(frozen=True)
+class DpdFVAEOptions(VAEOptions):
+    """``[recipe]`` of a DPD-fVAE study."""
+
+    encoder: Literal["private", "frozen", "paper"] = setting(
+        "private",
+        "where records are protected: private (under the same clip and noise as the decoder), "
+        "frozen (fixed before any private row is seen), paper (as published: protects no record)",
+    )
+    share: Literal["decoder", "vae"] = setting(
+        "decoder",
+        "where sites are protected: the decoder is synchronised, or the vae (vanilla fVAE)",
+    )
+    steps: int | None = setting(
+        None,
+        "local steps per round, the same at every site: 6 of a site and of paper, 1 noised one of "
+        "records (always 1 where the server noises them)",
+        least=1,
+    )
+
+
+@dataclass(frozen=True)
+class FedMomentsOptions(Settings):
+    """``[recipe]`` of a fedmoments study."""
+
+    coefficients: int = setting(150, "cosine coefficients kept of an image or series", least=1)
+    radius: float = setting(
+        1.0, "R: norm to which a record's (scaled) features are clipped", above=0
+    )
+    count_weight: float = setting(0.3, "a: weight of the count", above=0)
+    mean_weight: float = setting(0.5, "b: weight of the means", above=0)
+    square_weight: float = setting(1.0, "c: weight of the second moments", above=0)
+    spread: float = setting(
+        2.0,
+        "variance of drawn images, relative to the estimate: wider teaches students better",
+        above=0,
+    )
+    contrast: float = setting(
+        0.0,
+        "of drawn images: 8, say, takes them smoothly to black and white; 0 cuts them off",
+        least=0,
+    )
+
+    @property
+    def bound(self) -> float:
+        """‖φ‖ at most: what adding or removing one record moves the sum by."""
+        a, b, c, r = self.count_weight, self.mean_weight, self.square_weight, self.radius
+        return math.sqrt(a**2 + b**2 * r**2 + c**2 * r**4)
+
+
+@dataclass(frozen=True)
+class SelectionOptions(Settings):
+    """The part of ``[recipe]`` that every recipe of choices has."""
+
+    top: float = setting(
+        0.1,
+        f"share of all coordinates in the top set; of few, {LEAST_TOP} or a third at least",
+        above=0,
+        below=1,
+    )
+    outputs: int = setting(0, "coordinates that a site sends; 0: as many as keep `share`", least=0)
+    share: float = setting(
+        0.8, "with outputs = 0: expected share of them from the top set", above=0, below=1
+    )
+    subset: float = setting(
+        1.0, "share of coordinates a site draws to choose among (SubMDS)", above=0, most=1
+    )
+    global_rate: float = setting(1.0, "γ: how far the server goes where all votes agree", above=0)
+    decay: Literal["cosine", "none"] = setting("cosine", "how γ falls over the rounds")
+    average: float = setting(
+        0.2, "share of the last rounds whose models are averaged", least=0, most=1
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.top < self.subset:
+            below = f"recipe.top below recipe.subset = {self.subset:g}"
+            raise StudyError(below, f"{self.top:g}", "correct one of them")
+
+
+@dataclass(frozen=True)
+class SignDSOptions(SelectionOptions):
+    """``[recipe]`` of a SignDS-FL study."""
+
+    model: Literal["logistic", "nn", "lenet"] = setting(
+        "logistic", "the classifier: logistic, nn (one hidden layer) or lenet"
+    )
+    hidden: int = setting(96, "width of the hidden layer of nn", least=1)
+    global_rate: float = setting(8.0, "γ: how far the server goes where all votes agree", above=0)
+    view: Literal["strokes", "pixels"] = setting(
+        "strokes", "what logistic and nn see of an image: strokes, or pixels as published"
+    )
+
+
+@dataclass(frozen=True)
+class WAEOptions(SelectionOptions):
+    """The part of ``[recipe]`` that every WAE recipe has."""
+
+    latent: int = setting(16, "dimensions of the latent space", least=1)
+    penalty: float = setting(1.0, "λ: weight of the MMD between latents and prior", least=0)
+    pretrain: Literal["none", "uniform", "public"] = setting(
+        "none", "pre-train on no rows, on uniform rows of the public schema, or on public rows"
+    )
+    public: str = setting("", 'with pretrain = "public": the file of public rows')
+    pretrain_steps: int = setting(2000, "training steps on auxiliary rows", least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.pretrain == "public") != bool(self.public):
+            raise StudyError(
+                'recipe.public exactly where pretrain = "public"',
+                f"pretrain = {self.pretrain!r}, public = {self.public!r}",
+                "name a file of public rows, or remove both",
+            )
+
+
+@dataclass(frozen=True)
+class DpFedWAEOptions(WAEOptions):
+    """``[recipe]`` of a DP-Fed-WAE study."""
+
+    top: float = setting(
+        0.05, "ξ: share of all coordinates that make up the top set", above=0, below=1
+    )
+    global_rate: float = setting(
+        1.0, "γ: how far the server goes where ten votes agree; not by parts, where all do", above=0
+    )
+    average: float = setting(
+        0.3, "share of the last rounds whose models are averaged", least=0, most=1
+    )
+    teach: Literal["parts", "paper"] = setting(
+        "parts", "tables by parts (margins, label head, net), or the whole net at once as published"
+    )
+    margins: float = setting(
+        0.1, "share of the rounds that teach how often each value occurs", least=0, below=1
+    )
+    head: float = setting(
+        0.5, "share of the rounds that teach the label, given the rest", least=0, below=1
+    )
+    net: Literal["dense", "conv"] = setting("dense", "dense, or convolutions for images")
+    widths: tuple[int, ...] | None = setting(
+        None,
+        "hidden layers of the encoder, mirrored; none by default by parts, else one of 64",
+        least=1,
+    )
+    bins: int = setting(10, "bins that a number of a table is cut into", least=2)
+    drawn: bool = setting(True, "draw each value by its chance instead of taking the likeliest")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.teach == "parts" and self.top > _MOST_TOP:
+            raise StudyError(
+                f"recipe.top of at most {_MOST_TOP:g} where parts are taught in turn",
+                f"{self.top:g}",
+                'lower it, or set teach = "paper"',
+            )
+        if self.margins + self.head >= 1:
+            raise StudyError(
+                "recipe.margins and head together below 1",
+                f"{self.margins:g} and {self.head:g}",
+                "leave some rounds for the net",
+            )
+
+
+@dataclass(frozen=True)
+class FedSTDGOptions(WAEOptions):
+    """``[recipe]`` of a FedSTDG study."""
+
+    top: float = setting(
+        0.05, "share of all coordinates that make up the top set", above=0, below=1
+    )
+    subset: float = setting(
+        0.1, "ϱ: share of coordinates a site draws to choose among", above=0, most=1
+    )
+    global_rate: float = setting(
+        8.0, "γ: how far the server goes where all votes agree and tell", above=0
+    )
+    penalty: float = setting(0.1, "λ: weight of the MMD between latents and prior", least=0)
+    pretrain: Literal["none", "uniform", "public"] = setting(
+        "uniform",
+        "start from no rows, from smooth series anywhere between the bounds, or from public rows",
+    )
+    pretrain_steps: int = setting(1000, "training steps on auxiliary rows", least=1)
+    hidden: int = setting(
+        0, "units of the LSTM layers; 0: one per channel, but at least 12", least=0
+    )
+    adaptive: Literal["none", "pooled", "paper"] = setting(
+        "none", "whether sites send a bit that lowers γ: none, pooled and debiased, or as published"
+    )
+    bit: float = setting(0.1, "with adaptive: share of ε that the bit costs", above=0, below=1)
+    fall: float = setting(0.7, "with adaptive: r, the factor by which γ falls", above=0, below=1)
+    patience: int = setting(20, "with adaptive: rounds of bits that a fall of γ takes", least=1)

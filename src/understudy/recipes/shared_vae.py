@@ -1,0 +1,121 @@
+"""A VAE of which sites share the decoder, or all of it: the server's side of FedVAE and DPD-fVAE.
+
+The server holds the shared part, starts it at random or from pre-training, moves it by the noised
+mean of the sites' changes and releases the average of the last decoders. What a site trains, keeps
+and sends is the recipe's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from understudy.data.schema import Schema
+from understudy.federation.recipe import State
+from understudy.nets import layers
+from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder, init, vae_loss
+from understudy.nets.layers import Params
+from understudy.privacy.plan import PrivacyPlan
+from understudy.recipes import public, vae, warm
+from understudy.recipes.options import VAEOptions
+from understudy.recipes.public import Examples
+from understudy.release.generator import Generator
+from understudy.rng import Streams
+from understudy.study import Training
+from understudy.training.loop import Batch
+from understudy.training.server import ServerOptimiser
+
+__all__ = ["SharedVAE", "own_encoder"]
+
+
+@dataclass(frozen=True)
+class SharedVAE:
+    """The plan's only part is what is shared; its name is also the name in the server's state."""
+
+    schema: Schema
+    plan: PrivacyPlan
+    options: VAEOptions
+    training: Training
+    base: Path = Path()  # where the study file lies
+
+    @property
+    def shared(self) -> str:
+        """Prefix of the parameters that are synchronised."""
+        return DECODER
+
+    @property
+    def members(self) -> int:
+        """VAEs per site."""
+        return 1
+
+    @cached_property
+    def spec(self) -> Autoencoder:
+        """Both nets."""
+        return vae.autoencoder(self.schema, self.options)
+
+    @property
+    def server(self) -> ServerOptimiser:
+        """What the server does with the noised mean."""
+        return vae.server_optimiser(self.plan.own.parts[0].name, self.options, self.plan.own.rounds)
+
+    def init(self, *, rng: Streams) -> State:
+        """A public start, the same for all members; pre-trained where there are public rows."""
+        if (rows := public.rows(self.base, self.options, self.schema)) is not None:
+            return self.pretrained(rows, rng)
+        return self.start(layers.stack(init(self.spec, rng=rng.torch("net")), self.members))
+
+    def begin(self, made: Generator, *, rng: Streams) -> State:
+        """After a warm start: nets that were trained on its samples."""
+        rows = warm.rows(made, self.schema, rng=rng)
+        return {**self.pretrained(rows, rng), **warm.keep(made)}
+
+    def pretrained(self, rows: Examples, rng: Streams) -> State:
+        """The state after training on rows that cost nothing; sites begin with this encoder."""
+        params = warm.fit(self.spec, rows, self.options, members=self.members, rng=rng)
+        encoder = {"encoder": self.kept(params)} if self.shared else {}
+        return {**self.start(params), **encoder}
+
+    def start(self, params: Params) -> State:
+        """The server's state before the first round."""
+        packed = vae.pack(self.spec, params, self.shared)
+        return self.server.start(packed.reshape(self.plan.own.parts[0].shape))
+
+    def kept(self, params: Params) -> Tensor:
+        """The encoders of one site, shaped as the part is."""
+        packed = vae.pack(self.spec, params, ENCODER)
+        return packed.reshape(*self.plan.own.parts[0].shape[:-1], -1)
+
+    def first_encoder(self) -> Tensor:
+        """What a site keeps before its first round: drawn from a public seed."""
+        params = init(self.spec, rng=Streams.from_seed(0).torch("encoder"))
+        return self.kept(layers.stack(params, self.members))
+
+    def loss(self, params: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The VAE's, for each member ``[C]``."""
+        rows = (batch.x, batch.y, batch.weight)
+        draw = batch.normal(self.spec.latent)
+        return vae_loss(self.spec, params, *rows, beta=self.options.beta, draw=draw)
+
+    def step(self, state: State, total: State, *, rng: Streams) -> State:
+        """θ ← θ + optimiser(noised mean); remember the average of the last rounds."""
+        return {**state, **self.server.step(state, total[self.server.name])}
+
+    def finish(self, state: State, *, rng: Streams) -> Generator:
+        """The average of the last decoders: post-processing, so free."""
+        packed = self.server.released(state).reshape(self.members, -1)
+        decoder = vae.pack(self.spec, vae.unpack(self.spec, packed, self.shared), DECODER)
+        made = vae.decoder_release(self.schema, self.options, self.spec, decoder)
+        return warm.mix(made, state, self.options)
+
+
+def own_encoder(sent: Mapping[str, Tensor], memory: State) -> Tensor:
+    """The sites' encoders ``[C, …]``; before a site's first round, what pre-training gave."""
+    if "encoder" not in sent:
+        return memory["encoder"]
+    known = memory["trained"].bool().reshape(-1, *[1] * (memory["encoder"].dim() - 1))
+    return torch.where(known, memory["encoder"], sent["encoder"])

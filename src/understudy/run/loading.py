@@ -1,0 +1,71 @@
+"""The rows of every site, read, checked and encoded before anything is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from understudy.data.bundled import bundled
+from understudy.data.encode import Encoded, encode
+from understudy.data.records import Progress
+from understudy.data.shards import Shards
+from understudy.data.split import split
+from understudy.data.table import Records, read
+from understudy.errors import DataError, StudyError
+from understudy.rng import Streams
+from understudy.study import SiteEntry, Study
+
+__all__ = ["load_sites"]
+
+
+def load_sites(
+    study: Study,
+    sites: Sequence[Records] | None,
+    *,
+    rng: Streams,
+    progress: Progress | None = None,
+) -> Shards:
+    """Encode every site's rows and check them, before anything is spent."""
+    if sites is not None:
+        if len(sites) != study.n_sites:
+            raise StudyError(f"{study.n_sites} sites", f"{len(sites)}", "match the study")
+        return _pack([encode(study.schema, records) for records in sites])
+    if study.sites:
+        return _pack([_encode_site(study, entry, progress) for entry in study.sites])
+    if study.simulation is None:
+        raise StudyError("[simulation] or [[site]] entries", "neither", "say where the rows are")
+    return _split(study, progress, rng=rng)
+
+
+def _encode_site(study: Study, entry: SiteEntry, progress: Progress | None) -> Encoded:
+    try:
+        held = read(study.base / entry.data, study.schema, progress=progress)
+        return encode(study.schema, held)
+    except DataError as error:
+        raise DataError(f"{error.expected} (site {entry.name})", error.found, error.do) from error
+
+
+def _split(study: Study, progress: Progress | None, *, rng: Streams) -> Shards:
+    assert study.simulation is not None
+    plan, source = study.simulation, study.simulation.data
+    if source.startswith("bundled:"):
+        records = bundled(source.removeprefix("bundled:"))[1]
+    else:
+        records = read(study.base / source, study.schema, progress=progress)
+    rows = encode(study.schema, records)
+    if not len(rows):
+        raise DataError("rows to deal out to sites", f"none in {source}", "is the file complete?")
+    given: dict[str, Any] = {"rng": rng.numpy("split"), "records": records}
+    for name in given.keys() & plan.options.keys():
+        raise StudyError("options of the split", f"simulation.{name}", "remove it")
+    parts = split(study.schema, rows, plan.split, plan.sites or 1, **plan.options, **given)
+    return Shards.pack(rows, parts[plan.kept])
+
+
+def _pack(sites: Sequence[Encoded]) -> Shards:
+    ends = np.cumsum([len(site) for site in sites])
+    parts = [np.arange(end - len(site), end) for site, end in zip(sites, ends, strict=True)]
+    x, y = (np.concatenate([getattr(site, name) for site in sites]) for name in ("x", "y"))
+    return Shards.pack(Encoded(x, y, None), parts)

@@ -1,0 +1,192 @@
+"""The whole way in one process: rows in, a verified release out.
+
+`run` simulates all sites here. While it runs, everything it must remember lies in a
+private folder beside the output (``OUT.partial``): ledger, checkpoints, the sites' memory.
+The output folder appears in one move at the end, complete, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from understudy.data.shards import Shards
+from understudy.data.table import Records
+from understudy.errors import StudyError
+from understudy.federation.checkpoint import Checkpoint
+from understudy.federation.engine import Engine
+from understudy.federation.gather import PlainSum
+from understudy.federation.memory import SiteMemory
+from understudy.federation.recipe import Recipe
+from understudy.federation.sites import Sites
+from understudy.privacy.claim import claims
+from understudy.privacy.gaussian import Gaussian
+from understudy.privacy.ledger import Ledger, receipts_in
+from understudy.privacy.plan import PrivacyPlan
+from understudy.recipes import build
+from understudy.release.bundle import Release
+from understudy.release.classifier import Classifier
+from understudy.release.generator import Generator
+from understudy.run.budgets import begin, note_release, own_noise, site_plans
+from understudy.run.journal import Journal
+from understudy.run.loading import load_sites
+from understudy.run.workplace import workplace
+from understudy.runtime.loopback import Loopback
+from understudy.runtime.memory import InProcess
+from understudy.runtime.networked import Networked, Participant
+from understudy.runtime.store import Store
+from understudy.runtime.wire import Agreement
+from understudy.study import Study
+
+__all__ = ["Doing", "run", "run_apart"]
+
+Doing = Literal["reading", "training"]
+Progress = Callable[[Doing, int, int], None]  # what, how many files or rounds are done, of how many
+
+
+@dataclass(frozen=True)
+class _How:
+    """What `run` was asked for."""
+
+    out: Path | None
+    seed: int | None
+    resume: bool
+    rows: int
+    progress: Progress
+    apart: bool
+
+
+def run(
+    study: Study,
+    sites: Sequence[Records] | None = None,
+    *,
+    out: str | Path | None = None,
+    seed: int | None = None,
+    resume: bool = False,
+    rows: int = 1000,
+    progress: Progress | None = None,
+) -> Release:
+    """Train with every site in this process and return the release (saved to ``out`` if given).
+
+    ``seed`` makes the run repeatable and marks its claims "simulation". ``rows`` is the size of
+    the sample in the release (a classifier's has none).
+    """
+    place, tell = None if out is None else Path(out), progress or _silent
+    return _run(study, sites, _How(place, seed, resume, rows, tell, apart=False))
+
+
+def run_apart(
+    study: Study,
+    sites: Sequence[Records] | None = None,
+    *,
+    out: str | Path | None = None,
+    seed: int | None = None,
+    resume: bool = False,
+    rows: int = 1000,
+    progress: Progress | None = None,
+) -> Release:
+    """The same, but each site is on its own, in a thread, and all exchange bytes as on a network.
+
+    With one seed the model is the same as that of `run`.
+    """
+    place, tell = None if out is None else Path(out), progress or _silent
+    return _run(study, sites, _How(place, seed, resume, rows, tell, apart=True))
+
+
+def _silent(doing: Doing, done: int, total: int) -> None:
+    """Nobody is watching."""
+
+
+def _run(study: Study, sites: Sequence[Records] | None, how: _How) -> Release:
+    recipe = build(study)
+    claims(recipe.plan, "os")  # a plan that no claim can be made for is refused here
+    if how.rows < 0:
+        raise StudyError("a sample of 0 rows or more", f"{how.rows}", "ask for 1000, say")
+    with workplace(how.out, how.resume) as folder:
+        journal = Journal.open(folder, study, how.seed, how.resume)
+        rng = journal.streams.child("data")
+        data = load_sites(study, sites, rng=rng, progress=partial(how.progress, "reading"))
+        with ExitStack() as stack:
+            ledger = stack.enter_context(Ledger(folder / "ledger.jsonl"))
+            held = _sites(study, recipe, data, journal, folder)
+            stack.callback(held.memory.close)
+            begin(study, recipe.plan, journal, ledger)
+            runtime = _apart(study, held, journal.run, folder) if how.apart else InProcess(held)
+            engine = Engine(
+                recipe,
+                runtime,
+                PlainSum(recipe.plan, journal.source),
+                ledger,
+                journal.streams,
+                journal.source,
+                Checkpoint(folder) if how.out is not None else None,
+                partial(how.progress, "training"),
+            )
+            model = recipe.finish(engine.train(), rng=journal.streams.child("finish"))
+            release = _release(study, recipe, model, engine, how.rows)
+            note_release(study, journal.run, ledger.head)
+        if how.out is not None:
+            release.save(how.out)
+    return release
+
+
+def _sites(study: Study, recipe: Recipe, data: Shards, journal: Journal, folder: Path) -> Sites:
+    whole = recipe.plan
+    plans = site_plans(study, whole) or [whole] * len(data)
+    allowance = np.array([[p.participations for p in own.phases] for own in plans], np.int64).T
+    names = study.site_names
+    return Sites(
+        recipe,
+        names,
+        np.arange(len(data)),
+        data,
+        SiteMemory(recipe.memory, names, folder),
+        journal.streams,
+        journal.source,
+        allowance.copy(),
+        np.array([_noise(own) for own in plans]) if own_noise(whole) else None,
+    )
+
+
+def _noise(plan: PrivacyPlan) -> float:
+    """The multiplier that a site with this plan uses."""
+    mechanism = plan.own.parts[0].mechanism
+    assert isinstance(mechanism, Gaussian)
+    return mechanism.noise
+
+
+def _apart(study: Study, held: Sites, run: str, folder: Path) -> Networked:
+    """Every site as a process of its own would hold it, and a server that can only send bytes."""
+    agreement = Agreement.of(study.hash, held.recipe)
+    handlers = {}
+    for client, name in enumerate(held.names):
+        place = folder / f"site-{client}"
+        place.mkdir(exist_ok=True)
+        own = SiteMemory(held.recipe.memory, [name])
+        handlers[name] = Participant(held.alone(client, own), agreement, Store(place)).handle
+    return Networked(Loopback(handlers), held.names, agreement, run)
+
+
+def _release(
+    study: Study, recipe: Recipe, model: Generator | Classifier, engine: Engine, rows: int
+) -> Release:
+    ledger = engine.ledger
+    recipe.plan.settles(receipts_in(ledger.entries))
+    return Release(
+        name=study.name,
+        recipe=study.recipe,
+        study=study.hash,
+        schema=study.schema,
+        plan=recipe.plan,
+        model=model,
+        ledger=ledger.path.read_text(encoding="utf-8"),
+        source=engine.source.name,
+        ran=engine.runtime.ran,
+        rows=rows,
+    )

@@ -1,0 +1,73 @@
+"""What a site on a network must not lose: its rounds, its last reply, and its memory, in one file.
+
+Memory and sealed bytes are written together, in one move, so that neither can be newer than the
+other: after a crash the site either resends the bytes that go with its memory or has none to send.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from understudy.errors import ReleaseError
+from understudy.federation.checkpoint import write_atomic
+
+__all__ = ["Kept", "Store"]
+
+_MEMORY, _REPLY = "memory/", "reply"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The run a site has joined, its last round, rounds left by phase, and the reply it gave."""
+
+    run: str = ""
+    round: int = -1
+    allowance: tuple[int, ...] = ()
+    reply: bytes = b""
+    memory: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Store:
+    """The file of one site, or, without a folder, the same in memory."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._path = None if folder is None else folder / "site.state"
+        self.kept = Kept()
+        if self._path is not None and self._path.exists():
+            self.kept = _read(self._path.read_bytes())
+
+    def save(self, kept: Kept) -> None:
+        """Replace what was kept, on disk first."""
+        if self._path is not None:
+            write_atomic(self._path, _bytes(kept))
+        self.kept = kept
+
+
+def _bytes(kept: Kept) -> bytes:
+    tensors = {_MEMORY + name: value.contiguous() for name, value in kept.memory.items()}
+    tensors[_REPLY] = torch.frombuffer(bytearray(kept.reply or b"\0"), dtype=torch.uint8)
+    head = {"run": kept.run, "round": kept.round, "allowance": list(kept.allowance)}
+    said = json.dumps({**head, "answered": bool(kept.reply)})
+    body = safetensors.torch.save(tensors, metadata={"kept": said})
+    return hashlib.sha256(body).digest() + body
+
+
+def _read(data: bytes) -> Kept:
+    digest, body = data[:32], data[32:]
+    if hashlib.sha256(body).digest() != digest:
+        raise ReleaseError(
+            "an intact site.state", "a damaged one", "restore it, or leave this run for good"
+        )
+    length = int.from_bytes(body[:8], "little")
+    head = json.loads(json.loads(body[8 : 8 + length])["__metadata__"]["kept"])
+    tensors = safetensors.torch.load(body)
+    reply = tensors.pop(_REPLY).numpy().tobytes() if head["answered"] else b""
+    memory = {n.removeprefix(_MEMORY): v for n, v in tensors.items() if n != _REPLY}
+    return Kept(head["run"], head["round"], tuple(head["allowance"]), reply, memory)

@@ -1,0 +1,28 @@
+"""The byte seam that a network engine fills: bytes to named sites, bytes back before a deadline.
+
+Transport only. Rounds, attempts, sites and hashes are inside our bytes (`wire`), so an engine
+cannot mix them up; a deadline is ours to enforce, whatever the engine does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+__all__ = ["Transport"]
+
+
+class Transport(Protocol):
+    """One method that matters, and the list of who can be reached."""
+
+    @property
+    def ran(self) -> str:
+        """What ran where, as claims say it: a key of `privacy.claim.RAN`."""
+
+    def sites(self) -> Sequence[str]:
+        """Names of the sites that are connected and approved."""
+
+    def exchange(
+        self, messages: Mapping[str, bytes], deadline: float
+    ) -> tuple[dict[str, bytes], dict[str, str]]:
+        """Send each site its message, wait ``deadline`` seconds: replies, and failures by name."""
