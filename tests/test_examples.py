@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from understudy import Release
+from understudy import Release, Study, run
 from understudy.data.bundled import bundled
 from understudy.data.table import read
 from understudy.recipes import RECIPES
@@ -54,8 +54,14 @@ def test_a_recipe_of_ones_own_runs_verifies_and_learns(
     monkeypatch.setattr("understudy.recipes.RECIPES", dict(RECIPES))
     runpy.run_path(str(EXAMPLES / "my_recipe.py"), run_name="__main__")
     assert "ε = 0.999" in capsys.readouterr().out
-    release, (_, real) = Release.load(tmp_path / "naive-bayes"), bundled("breast_cancer")
-    made = release.sample(2000, seed=0).frame
+    assert Release.load(tmp_path / "naive-bayes").recipe == "naive_bayes"
+    schema, real = bundled("breast_cancer")
+    tables = {
+        "study": {"name": "seeded", "recipe": "naive_bayes"},
+        "privacy": {"epsilon": 20.0},
+        "simulation": {"data": "bundled:breast_cancer", "sites": 5},
+    }
+    made = run(Study.parse(tables, schema=schema), seed=0).sample(4000, seed=0).frame
     share = (real.frame["diagnosis"] == "benign").mean()
     assert abs((made["diagnosis"] == "benign").mean() - share) < 0.05
     for column in ("mean radius", "mean texture"):
