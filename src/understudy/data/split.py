@@ -111,7 +111,8 @@ def split(
         raise StudyError("at least one site", str(sites), "change sites")
     check_options(how, options)
     generator = rng.numpy("split") if isinstance(rng, Streams) else rng
-    return _parts(SPLITS[how](Unsplit(schema, encoded, records, generator), sites, **options), sites)
+    table = Unsplit(schema, encoded, records, generator)
+    return _parts(SPLITS[how](table, sites, **options), sites)
 
 
 def check_options(how: str, options: Iterable[str]) -> None:
