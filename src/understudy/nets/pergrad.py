@@ -56,7 +56,7 @@ class RecordGradients:
         return {
             prefix + name: value
             for prefix, part in self.parts.items()
-            for name, value in part.weighted_sum(weight).items()
+            for name, value in part.weighted_sum(weight.double()).items()
         }
 
 
