@@ -199,7 +199,7 @@ def test_plan_says_how_often_a_schedule_calls_a_site_and_what_it_chooses_from(pl
     assert "chosen from" in shown and "update itself" not in shown, "parts of it, both signs"
     (phase,) = json.loads(invoke(*words, "--json"))["plan"]["phases"]
     (part,) = phase["parts"]
-    assert part["rule"]["epsilon"] == 1.5
+    assert part["mechanism"]["epsilon"] == 1.5
 
 
 def test_plan_projects_to_larger_populations_and_says_it_is_no_claim(
