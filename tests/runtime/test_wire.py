@@ -179,7 +179,7 @@ def test_a_retry_takes_the_bytes_of_an_earlier_attempt_and_no_later_one() -> Non
 ])  # fmt: skip
 def test_a_task_with_an_odd_envelope_is_refused(change: dict[str, object]) -> None:
     header = {"message": "task", **HERE.header(), "values": {}, **change}
-    with pytest.raises(WireError, match="a task with a run|whole numbers"):
+    with pytest.raises(WireError, match=r"a task with a run|whole numbers"):
         read_task(rebuilt(header), HERE)
 
 
