@@ -16,7 +16,7 @@ from understudy.privacy.ledger import Ledger, read_entries, receipts_in
 
 
 def receipt(round: int = 0, **changes) -> Receipt:
-    fields = dict(part="a", slot="server", mechanism="gaussian", unit="site", bound=1.0, std=2.0)
+    fields = dict(part="a", where="server", mechanism="gaussian", unit="site", bound=1.0, std=2.0)
     return Receipt(round=round, source="os", **{**fields, **changes})
 
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from understudy.privacy.claim import claims
 from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.release.bundle import Release
@@ -52,3 +54,18 @@ def test_a_card_promises_no_more_than_the_mechanism(made: Release) -> None:
     text = card(made)
     assert "may resemble" in text, "a drawn row may equal a real one by chance"
     assert "anonym" not in text.lower()
+
+
+@pytest.mark.parametrize("noise", [0.9, 1.7, 3.3, 7.1])
+@pytest.mark.parametrize("trust", ["central", "local"])
+def test_no_figure_on_a_card_is_below_the_claim(made: Release, trust: str, noise: float) -> None:
+    part = Part("mean", (3,), "client" if trust == "local" else "server", 1.0, noise)
+    plan = PrivacyPlan("site", trust, (part,), 3, 4, 4, 1.04e-5)
+    said = claims(plan, "os")
+    text = write_card(made.manifest, made.schema, said)
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    for cells, claim in zip(rows[1:], said, strict=True):
+        if claim.private:
+            stated = [float(cell) for cell in cells[3:]]
+            truth = (claim.epsilon, claim.delta, claim.epsilon_rdp)
+            assert all(a >= b for a, b in zip(stated, truth, strict=True))

@@ -87,7 +87,7 @@ def test_the_card_says_what_is_predicted_from_what(told: Release, seen: Release)
     assert told.path is not None
     text = (told.path / "card.md").read_text()
     assert "predicts `ill`, one of 2 classes (`no`, `yes`)" in text
-    assert "3 column(s) (`height`, `smoker`, `age`)" in text
+    assert "3 columns (`height`, `smoker`, `age`)" in text
     assert "understudy predict RELEASE --data rows.csv" in text
     assert "Synthetic data" not in text and "understudy sample" not in text
     assert "accuracy" not in text.lower() and "asked about later" in text

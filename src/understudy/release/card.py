@@ -1,4 +1,4 @@
-"""The card: one page of plain words that travels with a release."""
+"""The card: one page in plain words that travels with a release."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from understudy.data.schema import Schema
 from understudy.privacy.claim import Claim, round_up
+from understudy.privacy.plan import PrivacyPlan
 
 __all__ = ["added_up", "write_card"]
 
@@ -18,7 +19,7 @@ def _price(value: float | None) -> str:
 
 
 def added_up(claims: Sequence[Claim]) -> bool:
-    """Whether all that is promised is pure ε (δ = 0): our own sum, which no accountant checks.
+    """Whether everything promised is pure ε (δ = 0): a plain sum, which needs no second accountant.
 
     Such a claim carries the one sum as ``epsilon`` and as ``epsilon_rdp``.
     """
@@ -42,8 +43,8 @@ def _table(claims: Sequence[Claim]) -> str:
     return "\n".join([*rows, *(_row(claim, checked) for claim in claims)])
 
 
-def _rounds(plan: Mapping[str, Any]) -> int:
-    return int(plan["rounds"]) + (_rounds(plan["before"]) if plan["before"] else 0)
+def _many(n: int, one: str, more: str = "") -> str:
+    return f"{n:,} {one if n == 1 else more or one + 's'}"
 
 
 def _bullets(items: Sequence[str]) -> str:
@@ -51,29 +52,34 @@ def _bullets(items: Sequence[str]) -> str:
 
 
 def _origin(manifest: Mapping[str, Any]) -> str:
-    plan = manifest["plan"]
-    return f"`{manifest['recipe']}` from {plan['sites']} site(s) over {_rounds(plan)} round(s)."
+    """The recipe, and how many took part for how long."""
+    plan = PrivacyPlan.from_dict(manifest["plan"])
+    size = f"{_many(plan.sites, 'site')} in {_many(plan.length, 'round')}"
+    return f"the recipe `{manifest['recipe']}` from the data of {size}"
 
 
 def _what(manifest: Mapping[str, Any], schema: Schema) -> str:
     """What the release holds."""
     if "classifier" in manifest:
         return _what_classifier(manifest, schema)
-    return f"""Synthetic data ({schema.kind}, {schema.n_classes} class(es)) made by the recipe
-{_origin(manifest)}
-Every row of the sample was drawn from the generator; by chance one may resemble a real row."""
+    classes = _many(schema.n_classes, "class", "classes")
+    return f"""Synthetic data ({schema.kind}, {classes}), made by
+{_origin(manifest)}.
+
+Every row of the sample was drawn from the generator. A row may resemble a real one by chance."""
 
 
 def _what_classifier(manifest: Mapping[str, Any], schema: Schema) -> str:
     """What it predicts, from what, and what its figures are not."""
     target = "the class" if schema.label is None else f"`{schema.label}`"
-    return f"""A classifier ({manifest["classifier"]["kind"]}) trained by the recipe
-{_origin(manifest)}
+    return f"""A classifier ({manifest["classifier"]["kind"]}), trained by
+{_origin(manifest)}.
 
 It predicts {target}, one of {schema.n_classes} classes ({_names(schema.classes)}),
 from {_inputs(schema)}.
-Its probabilities are the net's own and need not match how often it is right. How often that is,
-this release does not say: measured on real rows it would be internal. It holds no rows."""
+
+Its probabilities are not calibrated: they need not match how often it is right. How often that is,
+the release does not say, because it would have to be measured on real rows. It holds no rows."""
 
 
 def _inputs(schema: Schema) -> str:
@@ -81,7 +87,7 @@ def _inputs(schema: Schema) -> str:
     names = _names([column.name for column in schema.features])
     size = " × ".join(map(str, schema.shape))
     return {
-        "table": f"{len(schema.features)} column(s) ({names})",
+        "table": f"{_many(len(schema.features), 'column')} ({names})",
         "image": f"images of {size}",
         "series": f"series of {size} ({names})",
     }[schema.kind]
@@ -101,15 +107,16 @@ def _use(manifest: Mapping[str, Any], schema: Schema) -> str:
 
 
 def _not_covered(manifest: Mapping[str, Any], first: Claim) -> list[str]:
-    """A classifier is also asked about rows, which nothing here protects."""
-    asked = ["rows it is asked about later: they, and what it says of them, are their holder's"]
+    """What the promise leaves out; for a classifier also the rows it is used on."""
+    asked = ["rows that the classifier is asked about later, and its predictions for them"]
     return [*first.excluded, *(asked if "classifier" in manifest else [])]
 
 
 def write_card(manifest: Mapping[str, Any], schema: Schema, claims: Sequence[Claim]) -> str:
     """Markdown: what this is, what is promised, what is not, how to use it."""
     first = next((claim for claim in claims if claim.private), claims[0])
-    source = "drawn from the operating system" if first.noise_source == "os" else "a simulation"
+    real = first.noise_source == "os"
+    source = "drawn from the operating system" if real else "a simulation, drawn from a seed"
     noise = source if first.private else "none"
     version = manifest["versions"]["understudy"]
     caveats = list(dict.fromkeys(c for claim in claims for c in claim.caveats))
@@ -123,15 +130,15 @@ def write_card(manifest: Mapping[str, Any], schema: Schema, claims: Sequence[Cla
 
 {_table(claims)}
 
-Trust: {first.trust}.
-Sampling: {first.sampling}.
-Noise: {noise}.
+- Trust: {first.trust}.
+- Sampling: {first.sampling}.
+- Noise: {noise}.
 
 ## What is not covered
 
 {_bullets(_not_covered(manifest, first))}
 
-Caveats:
+## Caveats
 
 {_bullets(caveats)}
 
@@ -139,6 +146,8 @@ Caveats:
 
     understudy verify RELEASE
     understudy {_use(manifest, schema)}
+
+`verify` computes ε again from the plan and compares every file with what it should be.
 
 Study `{manifest["study"][:16]}`, schema `{manifest["schema"][:16]}`, Understudy {version}.
 """

@@ -89,8 +89,8 @@ _ROWS = 4096  # rows drawn at once: the unit of reproducible streaming
 class Generator:
     """``kind`` names a sampler, ``arrays`` and ``config`` are what it needs.
 
-    Kinds of `CONDITIONAL` draw rows for given classes, in the proportions ``balance`` when none
-    is asked for; those of `JOINT` draw rows and classes together, as they were learnt.
+    Kinds of `CONDITIONAL` draw rows of given classes, by default in the proportions ``balance``;
+    those of `JOINT` draw rows and classes together, in the proportions that they learnt.
     """
 
     kind: str
@@ -102,7 +102,9 @@ class Generator:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ReleaseError(f"a generator kind of {sorted(KINDS)}", repr(self.kind), "update")
+            raise ReleaseError(
+                f"a generator kind of {sorted(KINDS)}", repr(self.kind), "update Understudy"
+            )
         for name, value in self.arrays.items():
             if not bool(torch.isfinite(value).all()):
                 raise ReleaseError(f"finite numbers in {name!r}", "NaN or infinity", "train again")

@@ -1,8 +1,8 @@
 """The generator kind "onehot": a decoder that draws rows and their labels together.
 
 Its outputs are the yes-or-no features of `data.onehot`, label included, or without the label where
-a ``head`` (a linear classifier of the other features) draws it. Class proportions come out as they
-were learnt; one class alone is drawn by leaving the others out.
+a ``head`` (a linear classifier of the other features) draws it. Class proportions are those that it
+learnt; to draw one class alone, rows of the others are discarded.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def draw(
     while held < n:
         if drawn >= _TRIES * n:
             raise ReleaseError(
-                "a class that the generator draws", "one it hardly ever does", "leave label out"
+                "a class that the generator draws now and then",
+                "one that it hardly ever draws",
+                "leave the label out",
             )
         size = n - held if label is None else min(max(4 * (n - held), 256), 4096)
         zeros = torch.zeros(1, size, dtype=torch.long)
