@@ -12,13 +12,13 @@ Unknown keys are refused. Ranges are checked whenever a table is made, from a fi
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from types import UnionType
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from understudy.data.names import nearest
 from understudy.data.schema_toml import toml_value
 from understudy.errors import StudyError
 
@@ -131,12 +131,6 @@ def known(data: object, names: Iterable[str], where: str) -> None:
                 f"unknown key {where}{key}",
                 f"check the spelling{nearest(key, names)}; unknown keys are never ignored",
             )
-
-
-def nearest(word: str, names: Iterable[str]) -> str:
-    """(did you mean …?), or nothing where no name is close."""
-    found = difflib.get_close_matches(word, list(names), 1)
-    return f" (did you mean {found[0]}?)" if found else ""
 
 
 def allowed(hint: Any, limits: Range | None = None) -> str:

@@ -113,7 +113,7 @@ def test_sample_refuses_layouts_that_make_no_sense(place: Path, tmp_path: Path) 
     draw = ("sample", place / "release", "-n", 5, "-o")
     assert "long or wide" in invoke(*draw, tmp_path / "a.csv", "--layout", "tall", code=9)
     said = invoke(*draw, tmp_path / "a.npz", "--layout", "wide", code=9)
-    assert "leave it out" in said and "found    .npz" in said
+    assert "remove it" in said and "found    .npz" in said
     assert not list(tmp_path.iterdir())
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -315,10 +317,13 @@ def _compare_choices(plan: PrivacyPlan, one: Trace, two: Trace) -> float:
 
 def ratio(rule: Choice) -> float:
     """The most by which a message's probability can differ between two updates."""
+    weights = rule.chances.weights  # as they are drawn
     if isinstance(rule, Response):
-        return rule.truth / (1 - rule.truth)
-    chances = [rule.probability(hits) for hits in range(rule.output + 1)]
-    return max(chances) / min(chances)
+        return max(weights) / min(weights)
+    rest = rule.pool - rule.top
+    ways = [comb(rule.top, i) * comb(rest, rule.output - i) for i in range(rule.output + 1)]
+    chances = [Fraction(weight, n) for weight, n in zip(weights, ways, strict=True)]
+    return float(max(chances) / min(chances))
 
 
 # A stack of sites.
@@ -362,6 +367,41 @@ def check_stack(recipe: Any, folder: Path, value: Any) -> None:
         total = PlainSum(recipe.plan, server).add_up([sealed], round)
         assert total is not None
         state = recipe.step(state, total, rng=rng)
+
+
+# Who joins is a secret of every round, drawn from the noise source.
+
+
+def check_cohorts(folder: Path, rounds: int = 150, sites: int = 40) -> None:
+    """Fail where the cohorts of an engine's rounds follow from each other, or from the streams."""
+    rate = 0.3
+    terms = {"study": {"rounds": rounds}, "cohort": {"rate": rate}, "privacy": {"noise": 1.0}}
+    recipe = TOYS["toy-mean"].build(study("toy-mean", sites, **terms))
+    joined = np.zeros((2, rounds, sites), bool)
+    for run_, seed in enumerate((1, 2)):
+        place = folder / str(seed)
+        place.mkdir()
+        made, ledger = engine(recipe, place, seed=0)
+        made.source = NoiseSource.seeded(Streams.from_seed(seed))
+        answer = made.runtime.exchange
+
+        def noted(
+            task: Any, round: int, cohort: np.ndarray, run_: int = run_, answer=answer
+        ) -> Any:
+            joined[run_, round, cohort] = True
+            return answer(task, round, cohort)
+
+        with ledger, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(made.runtime, "exchange", noted)
+            made.train()
+    spread = 5 * np.sqrt(rate * (1 - rate) / rounds)
+    assert np.abs(joined.mean(1) - rate).max() < spread, "some sites join more often than others"
+    agree = rate**2 + (1 - rate) ** 2
+    enough = 5 * np.sqrt(agree * (1 - agree) / (rounds * sites))
+    again = (joined[:, 1:] == joined[:, :-1]).mean((1, 2))
+    assert np.abs(again - agree).max() < enough, "coins of one round tell those of the next"
+    other = (joined[0] == joined[1]).mean()
+    assert abs(other - agree) < enough, "cohorts do not come from the noise source"
 
 
 # Noise of the planned size, in the slot of the plan.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 
 from contracts.harness import (
     base_of,
+    check_cohorts,
     check_noise,
     check_order,
     check_release,
@@ -24,6 +26,7 @@ from contracts.harness import (
     small_shards,
 )
 from contracts.toys import ToyStep, ToySum, engine
+from understudy import rng
 from understudy.errors import UnderstudyError, WireError
 from understudy.federation import aggregate, site, slots
 from understudy.federation import engine as engine_module
@@ -109,6 +112,35 @@ def cohorts(folder: Path) -> None:
     draws = [source.server("cohort", round) for round in range(300)]
     sizes = [len(engine_module.draw_cohort(20, 0.3, source=drawn)) for drawn in draws]
     assert abs(np.var(sizes) - 4.2) < 1.5
+
+
+def fresh_entropy(folder: Path) -> None:
+    """Every draw of system noise takes at least 32 bytes from the operating system."""
+    taken: list[int] = []
+    urandom = os.urandom
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "urandom", lambda n: (taken.append(n), urandom(n))[1])
+        source = NoiseSource.system()
+        for draws in (source.sites(0, [0, 1]), source.server("cohort", 0)):
+            for draw in (draws.words, draws.uniform, lambda n, d=draws: d.normal((n,))):
+                before = sum(taken)
+                draw(3)
+                assert sum(taken) - before >= 32, "noise from less than 32 fresh bytes"
+
+
+def forked(folder: Path) -> None:
+    """Parent and child draw different noise after a fork."""
+    draws = NoiseSource.system().sites(0, [0])
+    draws.words(4)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:  # pragma: no cover
+        os.write(write, draws.words(4).tobytes())
+        os._exit(0)
+    os.waitpid(child, 0)
+    theirs = os.read(read, 32)
+    os.close(read), os.close(write)
+    assert theirs != draws.words(4).tobytes(), "a forked process repeats its parent's noise"
 
 
 def batches(folder: Path) -> None:
@@ -380,6 +412,43 @@ def fixed_cohorts(patch: Patch) -> None:
     )
 
 
+def reused_coins(patch: Patch) -> None:
+    """One set of coins for all rounds: claimed 13.9, true 58.4."""
+    server = NoiseSource.server
+    patch.setattr(NoiseSource, "server", lambda self, purpose, round: server(self, purpose, 0))
+
+
+def public_coins(patch: Patch) -> None:
+    """Cohorts from the training streams."""
+
+    def cohort(self, round):
+        phase = self.recipe.plan.at(round)
+        draws = self.streams.draws("cohort", round)
+        return engine_module.draw_cohort(phase.sites, phase.rate, source=draws)
+
+    patch.setattr(engine_module.Engine, "_cohort", cohort)
+
+
+def short_keys(patch: Patch) -> None:
+    """Eight bytes of entropy, stretched."""
+
+    def words_each(self, counts):
+        generator = rng._generator(4 * os.urandom(8))
+        return generator.bit_generator.random_raw(int(np.sum(counts)))
+
+    patch.setattr(rng._System, "words_each", words_each)
+
+
+def one_key(patch: Patch) -> None:
+    """A stream that is keyed once and goes on."""
+    made = rng._generator(os.urandom(32))
+    patch.setattr(
+        rng._System,
+        "words_each",
+        lambda self, counts: made.bit_generator.random_raw(int(np.sum(counts))),
+    )
+
+
 def open_wire(patch: Patch) -> None:
     patch.setattr(wire, "encode_sealed", lambda value, envelope: b"")
 
@@ -545,6 +614,11 @@ CASES = [
     ),
     case(whole_batches, batches),
     case(fixed_cohorts, cohorts),
+    case(reused_coins, check_cohorts),
+    case(public_coins, check_cohorts),
+    case(short_keys, fresh_entropy),
+    case(one_key, fresh_entropy),
+    case(one_key, forked, "one_key_forked"),
     case(open_wire, sealed_only),
     case(trusting_server, rejects),
     case(single_sensitivity, doubled),

@@ -7,7 +7,7 @@ it is added.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -36,7 +36,11 @@ from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import RECIPES
 from understudy.release.generator import Generator
 from understudy.rng import NoiseSource, Streams
+from understudy.runtime.loopback import Fault, Loopback
 from understudy.runtime.memory import InProcess
+from understudy.runtime.networked import Networked, Participant
+from understudy.runtime.store import Store
+from understudy.runtime.wire import Agreement
 from understudy.study import Study
 
 WIDTH = 3
@@ -328,3 +332,22 @@ def engine(
     ledger = Ledger(folder / "ledger.jsonl")
     gather = PlainSum(recipe.plan, source)
     return Engine(recipe, runtime, gather, ledger, streams, source, **options), ledger
+
+
+def networked(
+    sites: Sites,
+    folder: Path,
+    faults: Mapping[tuple[str, int], Fault] | None = None,
+    *,
+    run: str = "run",
+    **terms: Any,
+) -> Networked:
+    """The same sites, each on its own in a folder of its own, behind a transport with faults."""
+    agreement = Agreement.of("study", sites.recipe)
+    handlers = {}
+    for client, name in enumerate(sites.names):
+        place = folder / name
+        place.mkdir(exist_ok=True)
+        own = sites.alone(client, SiteMemory(sites.recipe.memory, [name]))
+        handlers[name] = Participant(own, agreement, Store(place)).handle
+    return Networked(Loopback(handlers, faults or {}), sites.names, agreement, run, **terms)

@@ -20,11 +20,11 @@ ROWS = Records(images=np.zeros((3, 2, 2), np.uint8), labels=np.zeros(3, np.int64
 @pytest.mark.parametrize(
     ("number", "do"),
     [
-        (errno.ENOSPC, "free space"),
-        (errno.EDQUOT, "free space"),
-        (errno.EPERM, "a folder you may write to"),
-        (errno.EACCES, "a folder you may write to"),
-        (errno.EROFS, "a folder you may write to"),
+        (errno.ENOSPC, "free some space"),
+        (errno.EDQUOT, "free some space"),
+        (errno.EPERM, "a folder that you may write to"),
+        (errno.EACCES, "a folder that you may write to"),
+        (errno.EROFS, "a folder that you may write to"),
     ],
 )
 def test_only_a_full_disk_asks_for_space(number: int, do: str) -> None:

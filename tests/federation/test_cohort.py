@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.federation.cohort import draw_cohort, scheduled
-from understudy.privacy.plan import PrivacyPlan
+from understudy.privacy.plan import Phase
 from understudy.rng import NoiseSource, Streams
 
 
@@ -60,8 +60,8 @@ def test_a_schedule_calls_all_alike_after_any_round_and_none_twice_in_one(case) 
 @given(schedules())
 def test_a_plan_counts_the_calls_of_its_schedule(case) -> None:
     sites, size, rounds, rng = case
-    plan = PrivacyPlan("site", "none", (), rounds, sites, sites, 0.1 / sites, size=size)
-    assert plan.calls == calls(sites, size, rounds, rng).max()
+    phase = Phase((), rounds, sites, size=size)
+    assert phase.calls == calls(sites, size, rounds, rng).max()
 
 
 @given(schedules())

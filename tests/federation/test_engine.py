@@ -12,12 +12,15 @@ import torch
 from contracts.toys import ToyMean, ToyStep, ToySum, engine, shards, study
 from understudy.data.shards import Shards
 from understudy.errors import PrivacyError, ReleaseError
-from understudy.federation import aggregate as aggregation
 from understudy.federation.checkpoint import Checkpoint
-from understudy.federation.site import Sites
-from understudy.privacy.clip import Receipt, Sealed
+from understudy.federation.recipe import State, Task
+from understudy.federation.site import Site
+from understudy.federation.sites import Sites
+from understudy.privacy.clip import Bounded, Receipt, Sealed
+from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.ledger import Ledger, receipts_in
-from understudy.rng import Draws
+from understudy.privacy.mechanism import Use
+from understudy.rng import Draws, NoiseSource
 
 
 def recipe(kind=ToyMean, sites: int = 6, rounds: int = 4, trust: str = "central", **tables):
@@ -79,7 +82,7 @@ def test_a_site_without_rows_adds_nothing_at_the_site_level(tmp_path: Path) -> N
     with ledger:
         sites = found.runtime.sites
         sites.memory.scatter(np.arange(2), {"rounds": torch.ones(2, 1), "last": torch.zeros(2, 3)})
-        sealed = sites.answer(toy.task({"mean": torch.ones(3)}, 0), 0, np.arange(2))
+        sealed, _ = sites.answer(toy.task({"mean": torch.ones(3)}, 0), 0, np.arange(2))
     assert sealed.parts["mean"][0].abs().sum() > 0
     assert torch.equal(sealed.parts["mean"][1], torch.zeros(3))
 
@@ -154,19 +157,6 @@ def test_memory_is_kept_between_rounds(tmp_path: Path) -> None:
     assert torch.equal(kept["rounds"], torch.full((6, 1), 3.0))
 
 
-@pytest.mark.parametrize(
-    "kind, trust", [(ToyMean, "central"), (ToySum, "local"), (ToyStep, "local")]
-)
-def test_the_wire_changes_nothing(tmp_path: Path, kind, trust: str) -> None:
-    toy, found = recipe(kind, trust=trust, cohort={"rate": 0.6}), []
-    for wire in (False, True):
-        folder = tmp_path / str(wire)
-        folder.mkdir()
-        state = trained(toy, folder, wire=wire)
-        found.append(state)
-    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
-
-
 def test_ten_thousand_small_sites_run(tmp_path: Path) -> None:
     toy = recipe(ToySum, sites=10_000, rounds=1)
     one = shards(1, 4)
@@ -238,17 +228,15 @@ def test_a_killed_run_goes_on_and_spends_no_round_twice(
     toy = recipe(trust=trust, rounds=4)
     noised: list[int] = []
     draws: list[bytes] = []
-    module = aggregation if trust == "central" else "understudy.federation.slots"
-    original = aggregation.add_noise
+    original = Gaussian.add_noise
 
-    def add_noise(bounded, noise, *, round, **terms):
-        noised.append(round)
-        value, receipt = original(bounded, noise, round=round, **terms)
+    def add_noise(self: Gaussian, bounded: Bounded, use: Use):
+        noised.append(use.round)
+        value, receipts = original(self, bounded, use)
         draws.append((value - bounded.value).numpy().tobytes())
-        return value, receipt
+        return value, receipts
 
-    target = module if isinstance(module, str) else module.__name__
-    monkeypatch.setattr(f"{target}.add_noise", add_noise)
+    monkeypatch.setattr(Gaussian, "add_noise", add_noise)
     with killed_at(owner, name, 2, after):
         trained(toy, tmp_path, seed=None, checkpoint=Checkpoint(tmp_path))
     state = trained(toy, tmp_path, seed=None, checkpoint=Checkpoint(tmp_path))
@@ -340,12 +328,12 @@ def test_a_reply_that_is_spoiled_on_the_way_does_not_stop_the_run(
 ) -> None:
     answer = Sites.answer
 
-    def spoiled(self: Sites, task, round: int, clients: np.ndarray) -> Sealed:
-        sealed = answer(self, task, round, clients)
+    def spoiled(self: Sites, task: Task, round: int, clients: np.ndarray) -> tuple[Sealed, State]:
+        sealed, kept = answer(self, task, round, clients)
         value = sealed.parts["mean"].clone()
         value[0] = {0: torch.nan, 1: 1e6, 2: torch.inf}.get(round, 0.0)
         parts = {"mean": value if round < 3 else value[:, :1]}
-        return Sealed(sealed.kind, sealed.round, parts, sealed.receipts)
+        return Sealed(sealed.kind, sealed.round, parts, sealed.receipts), kept
 
     monkeypatch.setattr(Sites, "answer", spoiled)
     state = trained(recipe(), tmp_path)
@@ -355,9 +343,9 @@ def test_a_reply_that_is_spoiled_on_the_way_does_not_stop_the_run(
 
 def test_a_recipe_that_sends_raw_records_is_stopped(tmp_path: Path) -> None:
     class Raw(ToySum):
-        def local(self, task, memory, data, private, *, rng):
-            sums = torch.zeros(len(data), 2, 3)
-            return {"sum": sums, "count": sums[:, :, 0]}, memory
+        def local(self, task: Task, site: Site):
+            sums = torch.zeros(len(site), 2, 3)
+            return {"sum": sums, "count": sums[:, :, 0]}, site.memory
 
     toy = recipe(ToySum)
     with pytest.raises(PrivacyError, match="raw update"):
@@ -419,3 +407,120 @@ def test_a_finished_schedule_is_kept_whatever_the_clock(tmp_path: Path) -> None:
     trained(toy, tmp_path, checkpoint=Checkpoint(tmp_path))
     saved = Checkpoint(tmp_path).load()
     assert saved is not None and saved.round == 8
+
+
+# Rounds without a total.
+
+
+def silent(rounds: set[int], patch: pytest.MonkeyPatch) -> None:
+    """Nobody joins these rounds."""
+    join = Sites.join
+    patch.setattr(
+        Sites,
+        "join",
+        lambda self, clients, round: join(self, clients[: 0 if round in rounds else None], round),
+    )
+
+
+@pytest.mark.parametrize("trust", ["local", "none"])
+def test_a_round_without_replies_is_void_charged_and_moves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trust: str
+) -> None:
+    seen: list[torch.Tensor] = []
+    task = ToyMean.task
+    monkeypatch.setattr(
+        ToyMean,
+        "task",
+        lambda self, state, round: seen.append(state["mean"]) or task(self, state, round),
+    )
+    silent({1}, monkeypatch)
+    trained(recipe(trust=trust), tmp_path)
+    assert torch.equal(seen[1], seen[2]), "the model moved without a total"
+    assert not torch.equal(seen[0], seen[1]) and not torch.equal(seen[2], seen[3])
+    assert [r.round for r in charged(tmp_path)] == ([] if trust == "none" else [0, 1, 2, 3])
+
+
+def test_under_central_trust_a_round_without_replies_is_noise_and_no_void(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent({0, 1, 2, 3}, monkeypatch)
+    assert (trained(recipe(), tmp_path)["mean"] != 0).all()
+
+
+@pytest.mark.parametrize("trust", ["local", "none"])
+def test_a_run_whose_every_round_is_void_gives_no_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trust: str
+) -> None:
+    silent({0, 1, 2, 3}, monkeypatch)
+    with pytest.raises(ReleaseError, match="no site answered"):
+        trained(recipe(trust=trust), tmp_path)
+    assert len(charged(tmp_path)) == (4 if trust == "local" else 0), "void rounds stay charged"
+
+
+def test_void_rounds_are_remembered_across_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One completed round before the kill is enough; none, before and after, is not."""
+    toy = recipe(trust="local")
+    for name, void in (("some", {1, 2, 3}), ("none", {0, 1, 2, 3})):
+        folder = tmp_path / name
+        folder.mkdir()
+        with pytest.MonkeyPatch.context() as patch:
+            silent(void, patch)
+            with killed_at(Checkpoint, "begin", 3, False):
+                trained(toy, folder, checkpoint=Checkpoint(folder))
+            if name == "some":
+                trained(toy, folder, checkpoint=Checkpoint(folder))
+                continue
+            with pytest.raises(ReleaseError, match="no site answered"):
+                trained(toy, folder, checkpoint=Checkpoint(folder))
+
+
+# Cohorts through the engine: secret, from the noise source, and fresh in every round.
+
+
+def cohorts(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sites: int = 400,
+    rounds: int = 6,
+    seed: int | None = 0,
+) -> np.ndarray:
+    """Who was asked in each round of a run ``[rounds, sites]``."""
+    asked = np.zeros((rounds, sites), bool)
+    join = Sites.join
+
+    def noted(self: Sites, clients: np.ndarray, round: int) -> np.ndarray:
+        asked[round, clients] = True
+        return join(self, clients, round)
+
+    monkeypatch.setattr(Sites, "join", noted)
+    trained(recipe(sites=sites, rounds=rounds, cohort={"rate": 0.5}), folder, seed=seed)
+    return asked
+
+
+@pytest.mark.parametrize("seed", [0, None])
+def test_the_coins_of_different_rounds_are_independent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int | None
+) -> None:
+    """Reused coins would cost about four times the ε that is claimed."""
+    asked = cohorts(tmp_path, monkeypatch, seed=seed)
+    related = np.corrcoef(asked)[~np.eye(len(asked), dtype=bool)]
+    assert np.abs(related).max() < 5 / np.sqrt(asked.shape[1])
+    assert abs(asked.mean() - 0.5) < 5 * 0.5 / np.sqrt(asked.size)
+
+
+def test_cohorts_are_drawn_from_the_noise_source_and_not_from_the_training_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training seed may be known to the sites; who was sampled may not."""
+    used: list[tuple[str, int]] = []
+    server = NoiseSource.server
+
+    def noted(self: NoiseSource, purpose: str, round: int) -> Draws:
+        used.append((purpose, round))
+        return server(self, purpose, round)
+
+    monkeypatch.setattr(NoiseSource, "server", noted)
+    cohorts(tmp_path, monkeypatch, sites=5, rounds=3)
+    assert [u for u in used if u[0] == "cohort"] == [("cohort", round) for round in range(3)]

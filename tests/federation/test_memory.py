@@ -14,9 +14,17 @@ from understudy.federation.memory import SiteMemory
 INITIAL = {"a": torch.tensor([1.0, 2.0]), "b": torch.full((2, 3), 5.0)}
 
 
+def initial(site: str) -> dict[str, torch.Tensor]:
+    return INITIAL
+
+
+def names(count: int) -> list[str]:
+    return [f"site-{i}" for i in range(count)]
+
+
 @pytest.mark.parametrize("on_disk", [False, True], ids=["ram", "disk"])
 def test_memory_is_kept_per_site_and_starts_from_the_initial(tmp_path: Path, on_disk: bool) -> None:
-    memory = SiteMemory(INITIAL, 5, tmp_path if on_disk else None)
+    memory = SiteMemory(initial, names(5), tmp_path if on_disk else None)
     new = {"a": torch.rand(2, 2), "b": torch.rand(2, 2, 3)}
     memory.scatter(np.array([3, 1]), new)
     found = memory.gather(np.array([1, 2, 3]))
@@ -27,7 +35,7 @@ def test_memory_is_kept_per_site_and_starts_from_the_initial(tmp_path: Path, on_
 
 
 def test_what_is_kept_does_not_change_with_what_was_given() -> None:
-    memory, value = SiteMemory({"a": torch.zeros(2)}, 1), torch.ones(1, 2)
+    memory, value = SiteMemory(lambda site: {"a": torch.zeros(2)}, ["only"]), torch.ones(1, 2)
     memory.scatter(np.array([0]), {"a": value})
     value += 7
     memory.gather(np.array([0]))["a"] += 7
@@ -35,10 +43,10 @@ def test_what_is_kept_does_not_change_with_what_was_given() -> None:
 
 
 def test_memory_on_disk_survives_a_restart(tmp_path: Path) -> None:
-    first = SiteMemory(INITIAL, 3, tmp_path)
+    first = SiteMemory(initial, names(3), tmp_path)
     first.scatter(np.array([2]), {k: v[None] + 1 for k, v in INITIAL.items()})
     first.close()
-    second = SiteMemory(INITIAL, 3, tmp_path)
+    second = SiteMemory(initial, names(3), tmp_path)
     second.touched[:] = first.touched
     assert torch.equal(second.gather(np.array([2]))["a"][0], INITIAL["a"] + 1)
     second.close()
@@ -46,7 +54,7 @@ def test_memory_on_disk_survives_a_restart(tmp_path: Path) -> None:
 
 
 def test_sites_that_keep_nothing_need_no_file(tmp_path: Path) -> None:
-    memory = SiteMemory({}, 3, tmp_path)
+    memory = SiteMemory(lambda site: {}, names(3), tmp_path)
     memory.scatter(np.array([0]), {})
     assert memory.gather(np.array([0, 1])) == {}
     assert not list(tmp_path.iterdir())
@@ -61,9 +69,16 @@ def test_a_full_disk_is_said_so(
             return len(data) // 2
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    memory = SiteMemory(INITIAL, 3, tmp_path)
+    memory = SiteMemory(initial, names(3), tmp_path)
     monkeypatch.setattr(os, "pwrite", pwrite)
     with pytest.raises(OutputError, match="room on disk"):
         memory.scatter(np.array([1]), {k: v[None] for k, v in INITIAL.items()})
     assert not memory.touched.any()
     memory.close()
+
+
+def test_every_site_starts_from_what_its_name_gives() -> None:
+    """A site may differ from another; what it keeps later is its own."""
+    memory = SiteMemory(lambda site: {"a": torch.tensor([float(len(site))])}, ["x", "yy", "zzz"])
+    memory.scatter(np.array([1]), {"a": torch.tensor([[9.0]])})
+    assert memory.gather(np.arange(3))["a"].flatten().tolist() == [1.0, 9.0, 3.0]

@@ -11,16 +11,27 @@ import numpy as np
 import pytest
 import torch
 
-from contracts.toys import WIDTH, ToyMean, ToySum, engine, plain, records, shards, study
+from contracts.toys import (
+    WIDTH,
+    ToyMean,
+    ToySum,
+    engine,
+    networked,
+    plain,
+    records,
+    shards,
+    study,
+)
 from federation.test_engine import charged, killed_at, trained
 from understudy.errors import PrivacyError, ReleaseError
 from understudy.federation.checkpoint import Checkpoint
 from understudy.federation.phases import Then, then
 from understudy.federation.recipe import Recipe, Task
-from understudy.federation.site import Sites
+from understudy.federation.sites import Sites
 from understudy.privacy.account import cost
 from understudy.privacy.claim import claims
 from understudy.privacy.ledger import Ledger, read_entries, receipts_in
+from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import RECIPES
 from understudy.release.verify import verify
 from understudy.rng import Draws, Streams
@@ -48,7 +59,17 @@ def two_phases(trust: str = "central", *, rounds: int = 3, warm: int = 1, **tabl
     first = ToySum.build(asked)
     terms = dict(study={"rounds": rounds}, privacy=privacy, **tables)
     second = ToyMean.build(study("toy-mean", 6, **terms))
-    return then(first, Refined(second.schema, replace(second.plan, before=first.plan)))
+    return then(first, Refined(second.schema, after(first.plan, second.plan)))
+
+
+def alone(plan: PrivacyPlan) -> PrivacyPlan:
+    """The plan without what comes before its last phase."""
+    return replace(plan, phases=plan.phases[-1:])
+
+
+def after(first: PrivacyPlan, second: PrivacyPlan) -> PrivacyPlan:
+    """The second plan with the phases of the first before its own."""
+    return replace(second, phases=(*first.phases, *second.phases))
 
 
 # Numbering and hand-over.
@@ -98,20 +119,24 @@ def test_sites_keep_nothing_of_the_first_phase(tmp_path: Path) -> None:
 def test_what_comes_first_may_keep_nothing_and_must_be_in_the_plan() -> None:
     both = two_phases()
     with pytest.raises(AssertionError):
-        then(both.first, replace(both.second, plan=replace(both.plan, before=None)))
+        then(both.first, replace(both.second, plan=alone(both.plan)))
     keeps: Recipe = ToyMean.build(study(privacy={"noise": 1.0}))
-    after = Refined(keeps.schema, replace(keeps.plan, before=keeps.plan))
+    second = Refined(keeps.schema, after(keeps.plan, keeps.plan))
     with pytest.raises(AssertionError):
-        then(keeps, after)
+        then(keeps, second)
 
 
 @pytest.mark.parametrize("trust", ["central", "local", "none"])
 def test_both_phases_run_over_the_wire_as_without(tmp_path: Path, trust: str) -> None:
     found = []
-    for wire in (False, True):
-        folder = tmp_path / str(wire)
+    for apart in (False, True):
+        folder = tmp_path / str(apart)
         folder.mkdir()
-        found.append(trained(two_phases(trust), folder, wire=wire)["mean"])
+        made, ledger = engine(two_phases(trust), folder)
+        if apart:
+            made.runtime = networked(made.runtime.sites, folder)
+        with ledger:
+            found.append(made.train()["mean"])
     assert torch.equal(*found)
 
 
@@ -161,7 +186,7 @@ def test_a_warm_start_that_was_cut_short_cannot_be_gone_on_with(
         resume(both, tmp_path)
     with pytest.raises(ReleaseError, match="warm start") as refusal:
         resume(both, tmp_path)
-    assert "stays spent" in str(refusal.value)
+    assert "cannot be recovered" in str(refusal.value)
     assert {r.round for r in charged(tmp_path)} == {0}, "resuming charged a round for nothing"
 
 
@@ -281,16 +306,16 @@ def test_a_ledger_without_the_warm_charge_fails_verification(
 
 def test_a_plan_that_hides_its_warm_start_fails_verification(tmp_path: Path) -> None:
     release = run(warm_study(), three_sites(), rows=5)
-    alone = replace(release.plan, before=None)
-    assert claims(alone, "os")[0].epsilon < release.claims[0].epsilon
+    hidden = alone(release.plan)
+    assert claims(hidden, "os")[0].epsilon < release.claims[0].epsilon
     with pytest.raises((ReleaseError, PrivacyError)):
-        replace(release, plan=alone).save(tmp_path / "hidden")
+        replace(release, plan=hidden).save(tmp_path / "hidden")
         verify(tmp_path / "hidden")
 
 
 def press(at: int) -> Any:
-    def progress(done: int, total: int) -> None:
-        if done == at:
+    def progress(doing: str, done: int, total: int) -> None:
+        if doing == "training" and done == at:
             raise KeyboardInterrupt
 
     return progress
@@ -325,7 +350,7 @@ def test_unit_and_trust_may_be_left_to_the_recipe(name: str) -> None:
     )
     plan = RECIPES[name].build(asked).plan
     assert (plan.unit, plan.trust) == RECIPES[name].info.default
-    assert plan.before is not None and plan.before.unit == plan.unit
+    assert len(plan.phases) == 2 and plan.phases[0].parts[0].name == "moments"
 
 
 def test_a_site_without_rows_takes_part_in_both_phases(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from understudy.errors import PrivacyError
 from understudy.privacy.account import Event, _simplify, cost, fixed_size_cost, solve_noise
-from understudy.privacy.gaussian import analytic_delta, analytic_noise
+from understudy.privacy.analytic import analytic_delta, analytic_noise
 
 DELTA = 1e-5
 RELATIONS = dp_accounting.NeighboringRelation

@@ -3,28 +3,22 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from privacy.plans import SLOTS, noised, one_phase, sent
 from understudy.errors import PrivacyError
-from understudy.privacy.claim import (
-    Claim,
-    claims,
-    fixed_size_warning,
-    headline,
-    projection,
-    round_up,
-)
-from understudy.privacy.plan import Part, PrivacyPlan
+from understudy.privacy.claim import Claim, claims, headline, projection, round_up
+from understudy.privacy.plan import PrivacyPlan
 
 
 def plan(trust: str = "central", unit: str = "site", noise: float = 4.0, **changes) -> PrivacyPlan:
-    slot = {"local": "client", "distributed": "distributed"}.get(trust, "server")
-    terms = dict(rounds=3, sites=100, units=100, delta=1e-5)
-    return PrivacyPlan(unit, trust, (Part("a", (3,), slot, 1.0, noise),), **{**terms, **changes})
+    slot = SLOTS.get(trust, "server")
+    only = sent("a", (3,)) if trust == "none" else noised("a", (3,), slot, 1.0, noise)
+    terms = dict(parts=(only,), rounds=3, sites=100, units=100, delta=1e-5)
+    return one_phase(unit, trust, **{**terms, **changes})
 
 
 def by_relation(found: tuple[Claim, ...]) -> dict[str, float | None]:
@@ -97,7 +91,7 @@ def test_seeded_noise_says_simulation(trust: str) -> None:
 
 
 def test_a_run_without_noise_claims_nothing() -> None:
-    (only,) = claims(plan("none", noise=0.0), "os")
+    (only,) = claims(plan("none"), "os")
     assert not only.private and headline((only,)) == math.inf
     assert only.adversary == "anyone" and "not private" in only.trust
     assert "no protection" in only.words and "ε" not in only.words
@@ -122,7 +116,7 @@ def test_rounds_a_site_may_not_join_are_not_said_to_be_joined() -> None:
 
 
 def test_claims_survive_json() -> None:
-    for p in (plan(rate=0.1), plan("local"), plan("none", noise=0.0)):
+    for p in (plan(rate=0.1), plan("local"), plan("none")):
         for claim in claims(p, "os"):
             data = json.loads(json.dumps(claim.to_dict(), allow_nan=False))
             assert data["words"] == claim.words and data["epsilon"] == claim.epsilon
@@ -146,15 +140,9 @@ def test_a_projection_is_planning_and_no_claim() -> None:
 
 def test_a_projection_of_nothing_is_refused() -> None:
     with pytest.raises(PrivacyError):
-        projection(plan("none", noise=0.0), 1000)
+        projection(plan("none"), 1000)
     with pytest.raises(PrivacyError):
         projection(plan(), 0)
-
-
-def test_fixed_cohorts_are_priced_above_coin_flips() -> None:
-    p = plan(noise=1.0, rounds=100, rate=0.1)
-    assert fixed_size_warning(p, 10).epsilon == pytest.approx(83.9, abs=0.1)
-    assert fixed_size_warning(replace(p, rate=None), 10).epsilon > headline(claims(p, "os"))
 
 
 def test_a_site_that_is_asked_is_protected_in_what_it_holds_not_in_taking_part() -> None:
@@ -170,14 +158,15 @@ def test_noise_too_small_for_a_number_is_no_protection() -> None:
 
 def test_a_projection_to_few_sites_takes_them_all_and_has_less_noise() -> None:
     p = plan()
-    few = max(2, int(p.cohort / p.parts[0].noise / 2))
+    few = max(2, int(p.own.cohort / p.own.parts[0].mechanism.noise / 2))
     found = projection(p, few)
     assert found["rate"] == 1.0
-    assert found["noise"] == pytest.approx(p.parts[0].noise * few / p.cohort)
+    assert found["noise"] == pytest.approx(p.own.parts[0].mechanism.noise * few / p.own.cohort)
     assert found["central"] >= projection(p, 100 * few)["central"]
 
 
 @given(st.floats(0, 1e300, exclude_min=True), st.integers(1, 6))
+@example(5e-324, 2)
 def test_an_epsilon_is_never_printed_below_the_truth(epsilon: float, digits: int) -> None:
     said = float(round_up(epsilon, digits))
     assert said >= epsilon

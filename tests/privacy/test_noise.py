@@ -7,9 +7,12 @@ import pytest
 import torch
 from scipy import stats
 
+from privacy.plans import part
 from understudy.errors import PrivacyError
+from understudy.privacy.analytic import analytic_delta, analytic_noise
 from understudy.privacy.clip import Bounded, clip
-from understudy.privacy.gaussian import add_noise, analytic_delta, analytic_noise
+from understudy.privacy.gaussian import Gaussian
+from understudy.privacy.mechanism import Use
 from understudy.rng import NoiseSource, Streams
 
 
@@ -18,8 +21,17 @@ def seeded(seed: int = 0) -> NoiseSource:
 
 
 def noised(bounded: Bounded, noise, source: NoiseSource | None = None):
+    """The noised value and its receipt; ``noise`` may be that of each site."""
     draws = (source or seeded()).sites(2, range(len(getattr(bounded, "value", bounded))))
-    return add_noise(bounded, noise, part="p", slot="client", round=2, source=draws)
+    own = noise if isinstance(noise, torch.Tensor) else None
+    rule = Gaussian(bounded_by(bounded), noise=float(noise if own is None else own.min()))
+    use = Use(part("p", (3,), "client", rule), "site", 2, draws, own)
+    value, (receipt,) = rule.add_noise(bounded, use)
+    return value, receipt
+
+
+def bounded_by(value: Bounded) -> float:
+    return getattr(value, "sensitivity", 1.0)
 
 
 @pytest.mark.parametrize("source", [NoiseSource.system(), seeded()], ids=["system", "seeded"])
@@ -43,7 +55,7 @@ def test_each_site_may_ask_for_more_noise_and_the_receipt_names_the_least() -> N
 def test_a_receipt_holds_plan_fields_only() -> None:
     small, large = (noised(clip(torch.full((1, 3), v), 1.0), 2.0)[1] for v in (0.1, 1e9))
     assert small == large, "a receipt depends on the data"
-    assert (small.part, small.slot, small.round, small.unit) == ("p", "client", 2, "site")
+    assert (small.part, small.where, small.round, small.unit) == ("p", "client", 2, "site")
     assert small.source == "simulation"
     assert noised(clip(torch.ones(1, 3), 1.0), 2.0, NoiseSource.system())[1].source == "os"
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from privacy.plans import SLOTS, noised, one_phase, sent
 from understudy.errors import BudgetError, PrivacyError
 from understudy.privacy.account import Event, cost
 from understudy.privacy.clip import Receipt
 from understudy.privacy.plan import (
-    Part,
     PrivacyPlan,
     allowed_joins,
     claim_terms,
@@ -20,15 +20,16 @@ from understudy.privacy.plan import (
 
 
 def plan(trust: str = "central", unit: str = "site", **changes) -> PrivacyPlan:
-    slot = {"local": "client", "distributed": "distributed"}.get(trust, "server")
-    parts = (Part("a", (3,), slot, 2.0, 1.5), Part("b", (2, 2), slot, 1.0, 4.0))
+    slot = SLOTS.get(trust, "server")
+    parts = (noised("a", (3,), slot, 2.0, 1.5), noised("b", (2, 2), slot, 1.0, 4.0))
+    parts = (sent("a", (3,)), sent("b", (2, 2))) if trust == "none" else parts
     terms = dict(unit=unit, trust=trust, parts=parts, rounds=4, sites=50, units=50, delta=1e-5)
-    return PrivacyPlan(**{**terms, **changes})
+    return one_phase(**{**terms, **changes})
 
 
 def stepped(**changes) -> PrivacyPlan:
-    part = replace(Part("s", (3,), "step", 1.0, 2.0, steps=5, rate=0.1), **changes)
-    return plan("local", "record", parts=(part,))
+    terms = dict(bound=1.0, noise=2.0, steps=5, rate=0.1)
+    return plan("local", "record", parts=(noised("s", (3,), "step", **{**terms, **changes}),))
 
 
 def test_the_default_delta_is_below_one_in_n() -> None:
@@ -38,8 +39,8 @@ def test_the_default_delta_is_below_one_in_n() -> None:
 
 
 def test_the_planned_cohort_is_public_and_does_not_depend_on_who_came() -> None:
-    assert plan(rate=0.1).cohort == pytest.approx(5)
-    assert plan().cohort == 50
+    assert plan(rate=0.1).own.cohort == pytest.approx(5)
+    assert plan().own.cohort == 50
 
 
 @pytest.mark.parametrize("delta", [0.0, 1 / 50, 0.5, 1.0, -1e-6, math.nan])
@@ -61,7 +62,7 @@ def test_a_delta_of_one_in_n_or_more_is_refused(delta: float) -> None:
         dict(trust="blind"),
         dict(unit="house"),
         dict(parts=()),
-        dict(parts=(Part("a", (1,), "server", 1.0, 1.0), Part("a", (2,), "server", 1.0, 1.0))),
+        dict(parts=(noised("a", (1,), "server", 1.0, 1.0), noised("a", (2,), "server", 1.0, 1.0))),
     ],
 )
 def test_a_plan_that_means_nothing_is_refused(change: dict) -> None:
@@ -104,12 +105,11 @@ def test_a_part_that_would_cost_nothing_is_refused(change: dict) -> None:
 )
 def test_a_slot_that_does_not_belong_to_the_trust_is_refused(trust: str, slot: str) -> None:
     with pytest.raises(PrivacyError, match="slot"):
-        plan(trust, parts=(Part("a", (1,), slot, 1.0, 1.0),))
+        plan(trust, parts=(noised("a", (1,), slot, 1.0, 1.0),))
 
 
 def test_a_plan_without_privacy_needs_no_noise() -> None:
-    parts = (Part("a", (1,), "server", 0.0, 0.0),)
-    open_plan = plan("none", parts=parts)
+    open_plan = plan("none")
     assert cost(open_plan.promise(), 1e-5).epsilon == math.inf
 
 
@@ -141,7 +141,7 @@ def test_receipts_are_written_for_every_part_and_step_of_a_round() -> None:
 
 
 def all_receipts(p: PrivacyPlan) -> list[Receipt]:
-    return [r for round in range(p.rounds) for r in p.receipts(round, "os")]
+    return [r for round in range(p.length) for r in p.receipts(round, "os")]
 
 
 def test_what_was_promised_is_admitted() -> None:
@@ -162,7 +162,7 @@ def test_what_was_promised_is_admitted() -> None:
         dict(bound=0.0, std=0.0),
         dict(bound=-1.0, std=-0.5),
         dict(bound=math.nan),
-        dict(slot="client"),
+        dict(where="client"),
         dict(unit="record"),
         dict(mechanism="hope"),
         dict(round=4),
@@ -225,14 +225,17 @@ def test_solving_for_epsilon_bounds_the_headline(trust: str) -> None:
     factor, amplified = claim_terms(solved)
     spent = cost(solved.promise(factor=factor, amplified=amplified), solved.delta).epsilon
     assert 1.98 < spent <= 2.0
-    assert len({p.noise for p in solved.parts}) == 1
+    assert len({p.mechanism.noise for p in solved.own.parts}) == 1
 
 
 def test_local_trust_is_solved_at_doubled_sensitivity_and_without_amplification() -> None:
     assert claim_terms(plan("local")) == (2.0, False)
     assert claim_terms(plan("local", "record")) == (1.0, False)
     assert claim_terms(plan("central")) == (1.0, True)
-    ratio = solve(plan("local"), 2.0).parts[0].noise / solve(plan("central"), 2.0).parts[0].noise
+    local, central = (
+        solve(plan(trust), 2.0).own.parts[0].mechanism.noise for trust in ("local", "central")
+    )
+    ratio = local / central
     assert ratio == pytest.approx(2.0)
 
 
@@ -242,7 +245,7 @@ def test_a_cap_allows_as_many_joins_as_fit_under_it() -> None:
     assert 0 < joins < 20
 
     def spent(n: int) -> float:
-        return cost(replace(p, joins=n).promise(factor=2.0, amplified=False), p.delta).epsilon
+        return cost(p.with_own(joins=n).promise(factor=2.0, amplified=False), p.delta).epsilon
 
     assert spent(joins) <= 12.0 < spent(joins + 1)
     assert allowed_joins(p, 1e-3) == 0
@@ -256,22 +259,28 @@ def test_a_sites_coin_hides_no_single_row(unit: str) -> None:
         plan(unit=unit, rate=0.1)
 
 
-# Phases: a warm start before this plan.
+# Phases: a warm start, then the plan's own.
+
+
+def warm(trust: str = "central", unit: str = "site", **changes) -> PrivacyPlan:
+    """One round of another part."""
+    slot = SLOTS.get(trust, "server")
+    parts = (sent("w", (5,)),) if trust == "none" else (noised("w", (5,), slot, 1.0, 3.0),)
+    return plan(trust, unit, **{"parts": parts, "rounds": 1, **changes})
 
 
 def phased(trust: str = "central", unit: str = "site", **changes) -> PrivacyPlan:
-    """One round of another part, then the four of `plan`."""
-    slot = {"local": "client"}.get(trust, "server")
-    warm = plan(trust, unit, parts=(Part("w", (5,), slot, 1.0, 3.0),), rounds=1)
-    return plan(trust, unit, **{"before": warm, **changes})
+    """The round of `warm`, then the four of `plan`."""
+    return plan(trust, unit, **{"before": warm(trust, unit), **changes})
 
 
 def test_rounds_are_counted_over_all_phases() -> None:
     p = phased(rate=0.1)
     assert (p.first, p.length, len(p.phases)) == (1, 5, 2)
-    assert p.phases == (p.before, p)
+    assert p.phases == (warm().own, p.own)
     assert [p.phase(round) for round in range(5)] == [0, 1, 1, 1, 1]
-    assert p.at(0) == p.before and p.at(1) is p and p.at(4) is p
+    assert [p.start(phase) for phase in (0, 1)] == [0, 1]
+    assert p.at(0) == warm().own and p.at(1) is p.own and p.at(4) is p.own
     assert p.at(0).rate is None and p.at(1).rate == 0.1
     assert [r.part for r in p.receipts(0, "os")] == ["w"]
     assert [r.part for r in p.receipts(1, "os")] == ["a", "b"]
@@ -281,12 +290,14 @@ def test_three_phases_are_told_apart() -> None:
     p = plan(before=phased(), rounds=2)
     assert (p.first, p.length) == (5, 7)
     assert [p.phase(round) for round in range(7)] == [0, 1, 1, 1, 1, 2, 2]
+    assert [p.start(phase) for phase in range(3)] == [0, 1, 5]
+    assert p.participations == 7
 
 
 def test_a_prefix_ends_in_the_phase_it_reaches() -> None:
     p = phased()
-    assert p.prefix(1) == p.before
-    assert p.prefix(3) == replace(p, rounds=2)
+    assert p.prefix(1) == warm()
+    assert p.prefix(3) == p.with_own(rounds=2)
     assert p.prefix(5) == p
 
 
@@ -297,24 +308,30 @@ def test_the_promise_adds_up_the_phases() -> None:
         Event((1.5,), None, 1),
         Event((0.75, 2.0), None, 4),
     )
-    alone = cost(replace(p, before=None).promise(), p.delta).epsilon
+    alone = cost(replace(p, phases=(p.own,)).promise(), p.delta).epsilon
     assert cost(p.promise(), p.delta).epsilon > alone
 
 
 def test_a_plan_of_phases_survives_json() -> None:
     for p in (phased(rate=0.25, joins=3), phased("local", notes=("said",)), phased("none")):
         again = PrivacyPlan.from_dict(json.loads(json.dumps(p.to_dict())))
-        assert again == p and again.before == p.before
+        assert again == p and again.phases[0] == p.phases[0]
 
 
-@pytest.mark.parametrize("spoil", ["missing", "extra"])
-def test_an_earlier_phase_with_other_fields_is_refused(spoil: str) -> None:
+@pytest.mark.parametrize("spoil", ["missing", "extra", "in a phase", "in a part", "no phases"])
+def test_a_phase_with_other_fields_is_refused(spoil: str) -> None:
     data = phased().to_dict()
     if spoil == "extra":
-        data["before"]["discount"] = 0.5
+        data["phases"][0]["discount"] = 0.5
+    elif spoil == "in a part":
+        data["phases"][0]["parts"][0]["discount"] = 0.5
+    elif spoil == "in a phase":
+        del data["phases"][0]["rounds"]
+    elif spoil == "missing":
+        del data["phases"]
     else:
-        del data["before"]
-    with pytest.raises((TypeError, KeyError)):
+        data["phases"] = []
+    with pytest.raises((TypeError, KeyError, PrivacyError)):
         PrivacyPlan.from_dict(data)
 
 
@@ -330,47 +347,44 @@ def test_every_phase_must_be_charged_with_its_own_parts() -> None:
         p.admits([replace(receipts[-1], round=0)])
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        dict(unit="record"),
-        dict(trust="local"),
-        dict(sites=49),
-        dict(units=49),
-        dict(delta=1e-6),
-    ],
-)
-def test_phases_protect_the_same_thing_in_the_same_way(change: dict) -> None:
-    trust, unit = change.pop("trust", "central"), change.pop("unit", "site")
+def test_phases_are_of_the_same_sites() -> None:
     with pytest.raises(PrivacyError, match="phases"):
-        plan(before=plan(trust, unit, rounds=1, **change))
+        plan(before=warm(sites=49))
+
+
+@pytest.mark.parametrize("trust", ["local", "none"])
+def test_phases_protect_in_the_same_way(trust: str) -> None:
+    """Unit, δ and the number of units are the plan's own, so only a mechanism can disagree."""
+    with pytest.raises(PrivacyError):
+        plan("central", before=warm(trust))
 
 
 @pytest.mark.parametrize("unit", ["site", "person"])
 @pytest.mark.parametrize("trust, slot", [("central", "server"), ("local", "step")])
 def test_the_coins_of_single_rows_hide_no_larger_unit(unit: str, trust: str, slot: str) -> None:
+    sampled = (noised("s", (3,), slot, 1.0, 2.0, rate=0.1),)
     with pytest.raises(PrivacyError, match="batch rate"):
-        plan(trust, unit, parts=(Part("s", (3,), slot, 1.0, 2.0, rate=0.1),))
-    plan(trust, "record", parts=(Part("s", (3,), slot, 1.0, 2.0, rate=0.1),))
+        plan(trust, unit, parts=sampled)
+    plan(trust, "record", parts=sampled)
 
 
 @pytest.mark.parametrize("trust, share", [("central", 0.1), ("central", 0.9), ("local", 0.5)])
 def test_solving_after_an_earlier_phase_uses_what_that_one_left(trust: str, share: float) -> None:
-    warm = solve(replace(phased(trust).before, rounds=1), 2.0 * share)
-    solved = solve(phased(trust, before=warm), 2.0)
+    first = solve(warm(trust), 2.0 * share)
+    solved = solve(phased(trust, before=first), 2.0)
     factor, amplified = claim_terms(solved)
     spent = cost(solved.promise(factor=factor, amplified=amplified), solved.delta).epsilon
     assert 0.95 * 2.0 <= spent <= 2.0
-    assert solved.before == warm, "the earlier phase is as it was promised"
+    assert solved.phases[:-1] == first.phases, "the earlier phase is as it was promised"
 
 
 def test_an_earlier_phase_that_spent_everything_leaves_nothing_to_solve() -> None:
-    spent = cost(phased().before.promise(), 1e-5).epsilon
+    spent = cost(warm().promise(), 1e-5).epsilon
     with pytest.raises(PrivacyError):
         solve(phased(), spent * 0.99)
 
 
 def test_a_cap_counts_the_earlier_phase_in_full() -> None:
     p = phased("local")
-    warm = cost(p.before.promise(factor=2.0, amplified=False), p.delta).epsilon
-    assert allowed_joins(p, warm * 0.99) == 0
+    spent = cost(warm("local").promise(factor=2.0, amplified=False), p.delta).epsilon
+    assert allowed_joins(p, spent * 0.99) == 0

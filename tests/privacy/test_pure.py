@@ -9,6 +9,7 @@ from dataclasses import replace
 import dp_accounting
 import pytest
 
+from privacy.plans import noised, one_phase, part, sent
 from understudy.errors import BudgetError, PrivacyError
 from understudy.privacy.account import Event, cost
 from understudy.privacy.claim import claims, projection, spent_so_far
@@ -17,8 +18,8 @@ from understudy.privacy.plan import Part, PrivacyPlan, allowed_joins
 from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection
 
-UPDATE = Part("update", (50,), "client", rule=Selection(50, 5, 2, 0.9))
-BIT = Part("small", (), "client", rule=Response(0.1))
+UPDATE = part("update", (50,), "client", Selection(50, 5, 2, 0.9))
+BIT = part("small", (), "client", Response(0.1))
 
 
 def plan(**changes) -> PrivacyPlan:
@@ -26,23 +27,23 @@ def plan(**changes) -> PrivacyPlan:
         unit="site", trust="local", parts=(UPDATE, BIT), rounds=30, sites=40, units=40, delta=1e-5,
         size=4,
     )  # fmt: skip
-    return PrivacyPlan(**{**terms, **changes})
+    return one_phase(**{**terms, **changes})
 
 
 def test_a_life_is_as_many_updates_as_the_schedule_calls_for() -> None:
     found = plan()
-    assert (found.calls, found.participations, found.cohort) == (3, 3, 4)
+    assert (found.own.calls, found.participations, found.own.cohort) == (3, 3, 4)
     assert plan(rounds=10).participations == 1 and plan(rounds=11).participations == 2
-    assert plan(sites=43, units=43).calls == 3, "120 calls, 43 sites"
-    assert plan(sites=729, units=729, size=250, rounds=500).calls == 172
-    assert plan(sites=10, units=10, size=9, rounds=10).calls == 9
-    assert plan(sites=40, units=40, size=40, rounds=7).calls == 7
+    assert plan(sites=43, units=43).own.calls == 3, "120 calls, 43 sites"
+    assert plan(sites=729, units=729, size=250, rounds=500).own.calls == 172
+    assert plan(sites=10, units=10, size=9, rounds=10).own.calls == 9
+    assert plan(sites=40, units=40, size=40, rounds=7).own.calls == 7
     assert plan(size=None).participations == 30
 
 
 def test_the_promise_is_the_sum_over_updates_and_mechanisms() -> None:
     found = plan()
-    assert found.update_epsilon == pytest.approx(1.0)
+    assert found.own.update_epsilon == pytest.approx(1.0)
     price = cost(found.promise(factor=2.0, amplified=False), 1e-5)
     assert price.epsilon == price.epsilon_rdp == pytest.approx(3.0)
     assert price.delta == 0.0, "pure: nothing is left to chance"
@@ -110,7 +111,7 @@ def test_a_sites_ledger_adds_up_lives(tmp_path) -> None:
 def test_a_plan_of_choices_survives_json() -> None:
     data = json.loads(json.dumps(plan().to_dict()))
     assert PrivacyPlan.from_dict(data) == plan()
-    data["parts"][0]["rule"]["mechanism"] = "guess"
+    data["phases"][0]["parts"][0]["mechanism"]["name"] = "guess"
     with pytest.raises(KeyError):
         PrivacyPlan.from_dict(data)
 
@@ -126,7 +127,7 @@ def test_promised_charges_settle_a_run_and_no_others() -> None:
         dict(epsilon=0.0),
         dict(mechanism="gaussian"),
         dict(std=1.0),
-        dict(slot="server"),
+        dict(where="server"),
         dict(round=2),
     ):
         with pytest.raises(BudgetError):
@@ -138,12 +139,13 @@ def test_promised_charges_settle_a_run_and_no_others() -> None:
 @pytest.mark.parametrize(
     "part",
     [
-        replace(UPDATE, slot="step"),
-        replace(UPDATE, bound=1.0),
-        replace(UPDATE, noise=1.0),
+        replace(UPDATE, where="step"),
+        replace(UPDATE, where="server"),
         replace(UPDATE, shape=(49,)),
-        replace(UPDATE, steps=2),
+        replace(UPDATE, shape=(50, 1)),
+        replace(UPDATE, combine="median"),
         replace(BIT, shape=(1,)),
+        replace(BIT, where="step"),
     ],
 )
 def test_a_part_that_is_not_what_its_rule_needs_is_refused(part: Part) -> None:
@@ -164,7 +166,7 @@ def test_a_cohort_that_cannot_be_called_is_refused(size: int) -> None:
 
 
 def test_a_schedule_under_central_trust_is_refused_with_the_reason() -> None:
-    gaussian = Part("update", (50,), "server", 1.0, 1.0)
+    gaussian = noised("update", (50,), "server", 1.0, 1.0)
     with pytest.raises(PrivacyError) as refusal:
         plan(trust="central", parts=(gaussian,))
     assert "no amplification" in refusal.value.do and "cohort.rate" in refusal.value.do
@@ -177,4 +179,5 @@ def test_choices_have_no_projection() -> None:
 
 def test_a_message_is_a_sign_and_coordinates() -> None:
     assert (UPDATE.bytes, BIT.bytes) == (12, 1)
-    assert Part("update", (50,), "client", 1.0, 1.0).bytes == 200
+    assert noised("update", (50,), "client", 1.0, 1.0).bytes == 200
+    assert sent("update", (50,)).bytes == 200

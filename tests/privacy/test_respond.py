@@ -7,14 +7,16 @@ import math
 import pytest
 import torch
 
+from privacy.plans import part
 from understudy.errors import PrivacyError
+from understudy.privacy.mechanism import Use
 from understudy.privacy.respond import Response, debiased, is_small, respond
 from understudy.rng import NoiseSource, Streams
 
 
 def answers(bits: torch.Tensor, epsilon: float, seed: int = 0) -> torch.Tensor:
     source = NoiseSource.seeded(Streams.from_seed(seed)).sites(0, range(len(bits)))
-    return respond(bits, Response(epsilon), part="flag", round=0, source=source)[0]
+    return respond(bits, Response(epsilon), source)
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.8, 3.0])
@@ -36,9 +38,10 @@ def test_the_debiased_mean_is_centred_on_the_true_one() -> None:
 
 
 def test_answers_are_bytes_and_receipted() -> None:
-    source = NoiseSource.seeded(Streams.from_seed(1)).sites(0, range(5))
-    told, receipt = respond(torch.ones(5).bool(), Response(2.0), part="b", round=3, source=source)
-    assert told.dtype == torch.uint8 and Response(2.0).bytes == told.element_size()
+    draws = NoiseSource.seeded(Streams.from_seed(1)).sites(0, range(5))
+    bit = part("b", (), "client", Response(2.0))
+    told, (receipt,) = Response(2.0).seal(torch.ones(5).bool(), Use(bit, "site", 3, draws))
+    assert told.dtype == torch.uint8 and bit.bytes == told.element_size()
     assert (receipt.mechanism, receipt.epsilon, receipt.round) == ("respond", 2.0, 3)
 
 

@@ -14,14 +14,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from understudy.errors import PrivacyError
-from understudy.privacy.select import (
-    Selection,
-    choose,
-    fits,
-    law,
-    optimal_output,
-    spread,
-)
+from understudy.privacy.choose import choose
+from understudy.privacy.plan import Part
+from understudy.privacy.select import Selection, law, optimal_output
 from understudy.rng import Draws, NoiseSource, Streams
 
 SMALL = [(4, 1, 1), (5, 2, 1), (5, 2, 2), (6, 3, 2), (7, 3, 3), (8, 4, 4), (8, 3, 3), (9, 4, 2)]
@@ -39,7 +34,11 @@ def formula(d: int, k: int, h: int, epsilon: float, threshold: int) -> list[floa
 
 
 def sent(update: torch.Tensor, rule: Selection, seed: int = 0) -> torch.Tensor:
-    return choose(update, rule, part="update", round=0, source=source(len(update), seed))[0]
+    return choose(update, rule, source(len(update), seed))
+
+
+def fits(messages: torch.Tensor, rule: Selection) -> torch.Tensor | None:
+    return rule.fits(messages, Part("update", rule.shape, "sum", "client", rule), "site")
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 2.0, 8.0, 30.0])
@@ -184,8 +183,13 @@ def test_messages_are_well_formed(data) -> None:
     update = torch.tensor(data.draw(st.lists(kinds, min_size=3 * d, max_size=3 * d))).reshape(3, d)
     messages = sent(update, rule, data.draw(st.integers(0, 99)))
     assert messages.shape == (3, 1 + h) and bool(fits(messages, rule).all())
-    total = spread(messages, d)
-    assert float(total.abs().sum()) <= 3 * h and rule.bytes == 4 * messages.shape[1]
+    total = torch.zeros(d, dtype=torch.float64)
+    rule.accumulate(total, messages)
+    assert float(total.abs().sum()) <= 3 * h and float(total.sum()) == h * float(
+        messages[:, 0].sum()
+    )
+    part = Part("update", rule.shape, "sum", "client", rule)
+    assert part.bytes == 4 * messages.shape[1]
 
 
 def test_foreign_messages_are_recognised() -> None:
@@ -194,6 +198,8 @@ def test_foreign_messages_are_recognised() -> None:
     bad = torch.tensor([[0, 1, 2], [2, 1, 2], [1, 5, 5], [1, -1, 3], [1, 3, 10]], dtype=torch.int32)
     assert fits(good, rule).tolist() == [True, True]
     assert not fits(bad, rule).any()
+    for other in (good.long(), good.double(), good[:, :2], good[:, None]):
+        assert fits(other, rule) is None
 
 
 def test_the_largest_output_that_keeps_its_share() -> None:
@@ -244,7 +250,7 @@ def test_updates_that_are_not_finite_are_refused_before_anything_is_drawn(value,
     update = torch.zeros(2, 10)
     update[1, 3] = value
     with pytest.raises(PrivacyError, match="finite"):
-        choose(update, Selection(10, 3, 1, 1.0), part="update", round=0, source=drawn)
+        choose(update, Selection(10, 3, 1, 1.0), drawn)
 
 
 def test_an_update_of_another_size_is_refused() -> None:

@@ -47,7 +47,7 @@ def load_npz(path: Path) -> dict[str, np.ndarray]:
 
 
 def main_array(arrays: dict[str, np.ndarray], schema: Schema) -> np.ndarray:
-    """The one array that holds the records; arrays nobody declared are refused."""
+    """The one array that holds the records; undeclared arrays are refused."""
     keys = [key for key in ("X", "images", "series") if key in arrays]
     extra = set(arrays) - {*keys, "y", *schema.ignore, schema.person}
     if len(keys) != 1 or extra:

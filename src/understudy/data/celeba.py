@@ -62,7 +62,7 @@ def _place(header: list[str], schema: Schema) -> int:
         raise DataError(
             "label (an attribute) and two classes in the schema, or no classes",
             f"{schema.n_classes} classes and {'a' if schema.label else 'no'} label",
-            'write label = "Male" and classes = ["no", "yes"], say',
+            'write label = "Male" and classes = ["no", "yes"], for example',
         )
     if header.count(schema.label) != 1:
         raise DataError(

@@ -44,7 +44,9 @@ class Column:
                 f"column {self.name!r} of kind {', '.join(KINDS)}", repr(self.kind), "name a kind"
             )
         if not isinstance(self.missing, bool):
-            raise SchemaError(f"missing = true or false for {self.name!r}", "something else", "fix")
+            raise SchemaError(
+                f"missing = true or false for {self.name!r}", "something else", "correct it"
+            )
         self._check_bounds()
         self._check_categories()
         self._check_decimals()

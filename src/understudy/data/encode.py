@@ -245,4 +245,6 @@ def _check_features(schema: Schema, x: np.ndarray, y: np.ndarray) -> None:
             "use the schema the generator was trained with",
         )
     if len(y) and not 0 <= y.min() <= y.max() < schema.n_classes:
-        raise DataError(f"classes 0 to {schema.n_classes - 1}", "others", "check the labels")
+        raise DataError(
+            f"classes 0 to {schema.n_classes - 1}", "classes outside that range", "check the labels"
+        )

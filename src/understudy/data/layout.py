@@ -65,7 +65,7 @@ def overlap(schema: Schema) -> int:
 
 
 def overlap_notes(schema: Schema) -> tuple[str, ...]:
-    """What a claim for records, and whoever checks a file, must know of overlapping windows."""
+    """What claims about records, and checks of a file, say about overlapping windows."""
     many = overlap(schema)
     if many == 1:
         return ()
@@ -157,9 +157,11 @@ def _check_roles(schema: Schema) -> None:
 
 def _check_numbers(schema: Schema) -> None:
     if schema.stride is not None and (type(schema.stride) is not int or schema.stride < 1):
-        raise SchemaError("stride: a whole number of steps, at least 1", repr(schema.stride), "fix")
+        raise SchemaError(
+            "stride: a whole number of steps, at least 1", repr(schema.stride), "correct it"
+        )
     if type(schema.first) is not int or schema.first < 0:
-        raise SchemaError("first: a whole number, 0 or more", repr(schema.first), "fix it")
+        raise SchemaError("first: a whole number, 0 or more", repr(schema.first), "correct it")
     if not isinstance(schema.pad, bool):
         raise SchemaError("pad = true or false", repr(schema.pad), "correct it")
     if schema.every is not None:

@@ -93,9 +93,13 @@ def _users(path: Path, schema: Schema) -> list[tuple[str, _User]]:
     fits = isinstance(data, dict) and all(isinstance(user, _User) for user in data.values())
     fits = fits and isinstance(users, list) and all(isinstance(name, str) for name in users)
     if not fits or len(set(users)) < len(users) or set(users) != set(data):
-        raise DataError("x and y for each of LEAF's users, once", "others", f"re-make {path.name}")
+        raise DataError(
+            "x and y for each of LEAF's users, once", "something else", f"make {path.name} again"
+        )
     if counts != [len(data[name]) for name in users]:
-        raise DataError("num_samples that fit user_data", "others", f"re-make {path.name}")
+        raise DataError(
+            "num_samples that fit user_data", "something else", f"make {path.name} again"
+        )
     return [(name, data[name]) for name in users]
 
 
@@ -115,14 +119,16 @@ def _parsed(path: Path, schema: Schema) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise unreadable(path, error) from None
     if not isinstance(held, dict) or not KEYS <= set(held) <= KEYS | {"hierarchies"}:
-        raise DataError("LEAF's users, num_samples and user_data", "other keys", "re-make the file")
+        raise DataError(
+            "LEAF's users, num_samples and user_data", "other keys", "make the file again"
+        )
     return held
 
 
 def _object(schema: Schema, pairs: list[tuple[str, Any]]) -> dict[str, Any] | _User:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise DataError("each key once in a JSON object", "a repeated key", "re-make the file")
+        raise DataError("each key once in a JSON object", "a repeated key", "make the file again")
     if isinstance(found.get("x"), list) and isinstance(found.get("y"), list):
         return _user(schema, found["x"], found["y"])
     return found
@@ -130,7 +136,9 @@ def _object(schema: Schema, pairs: list[tuple[str, Any]]) -> dict[str, Any] | _U
 
 def _user(schema: Schema, x: list[Any], y: list[Any]) -> _User:
     if len(x) != len(y):
-        raise DataError("as many labels as images for each user", "others", "re-make the file")
+        raise DataError(
+            "as many labels as images for each user", "something else", "make the file again"
+        )
     labels = _labels(y)
     if x and all(isinstance(item, str) for item in x):
         return _User(x, labels)
@@ -180,6 +188,6 @@ def _numbers(schema: Schema, x: list[Any]) -> np.ndarray:
         raise DataError(
             f"{schema.width} pixels in each image, as numbers (shape {list(schema.shape)})",
             "others",
-            "correct the schema's shape, or re-make the file",
+            "correct the schema's shape, or make the file again",
         )
     return values.reshape(flat)

@@ -1,10 +1,13 @@
-"""What the names in a public schema may be: columns, categories, classes."""
+"""Names in a public schema (columns, categories, classes): what they may be, and misspelt ones."""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 from understudy.errors import SchemaError
 
-__all__ = ["MAX_COLUMNS", "check_name", "check_names"]
+__all__ = ["MAX_COLUMNS", "check_name", "check_names", "nearest"]
 
 MAX_COLUMNS = 10_000
 
@@ -29,3 +32,9 @@ def check_name(name: object) -> None:
         raise SchemaError(
             "printable names without surrounding blanks", repr(name), "rename it in the schema"
         )
+
+
+def nearest(word: str, names: Iterable[str]) -> str:
+    """(did you mean …?), or nothing where no name is close."""
+    found = difflib.get_close_matches(word, list(names), 1)
+    return f" (did you mean {found[0]}?)" if found else ""

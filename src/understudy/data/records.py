@@ -1,4 +1,4 @@
-"""Records as users meet them, and the checks every reader shares."""
+"""Records as users see them, and the checks every reader shares."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SUFFIXES = {"csv": (".csv",), "parquet": (".parquet", ".pq"), "npz": (".npz",)}
 
 @dataclass(frozen=True)
 class Records:
-    """Rows as users meet them: one of a frame, images (bytes [n, H, W(, C)]) or series [n, L, ch].
+    """Rows as users see them: one of a frame, images (bytes [n, H, W(, C)]) or series [n, L, ch].
 
     ``labels`` and ``person`` [n] go with images and series (a table's label is a column). Series
     from tables know the ``recording`` [n] they were cut from and the ``start`` [n] in it.
@@ -106,7 +106,7 @@ def check_memory(needed: int, limit: int | None = None) -> None:
 
 
 def memory_limit() -> int:
-    """Half of this machine's memory, in bytes (4 GiB if it cannot be told)."""
+    """Half of this machine's memory, in bytes (4 GiB if unknown)."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     except (AttributeError, ValueError, OSError):

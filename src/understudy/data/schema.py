@@ -1,7 +1,7 @@
 """The public schema: all that is known about the rows before anyone looks at them.
 
 Columns, bounds, categories, classes and the declared number of records are public
-input, written by a human and never fitted on private rows (design §4.1). Whatever
+input, written by a human and never fitted on private rows. Whatever
 is derived from a schema alone (encoding, widths, hashes) is therefore free of
 privacy cost. `schema_toml` holds the file format; `Schema.load` reads it.
 """
@@ -102,7 +102,7 @@ class Schema:
         ):
             raise SchemaError(
                 "numeric or integer channels without missing values",
-                "others",
+                "another kind, or missing = true",
                 "change [columns.…]; for missing values set fill",
             )
 
@@ -149,7 +149,7 @@ class Schema:
             derived = self._label_classes()
             if given and given != derived:
                 raise SchemaError(
-                    "a table's classes to come from its label", "others", "remove classes"
+                    "a table's classes to come from its label", "other classes", "remove classes"
                 )
             given = derived
         elif self.kind == "table" and given not in ((), ("all",)):

@@ -19,7 +19,6 @@ until a human gives it a kind, or says ``kind = "ignore"``.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import sys
@@ -27,6 +26,7 @@ from dataclasses import fields
 from datetime import date
 from typing import Any
 
+from understudy.data.names import nearest
 from understudy.data.schema import Column, Schema
 from understudy.errors import SchemaError
 
@@ -94,7 +94,9 @@ def _entries(item: Schema | Column, keys: list[str]) -> list[str]:
 
 def _tables(columns: Any) -> dict[str, dict[str, Any]]:
     if not isinstance(columns, dict) or not all(isinstance(c, dict) for c in columns.values()):
-        raise SchemaError("columns as [columns.NAME] tables", "something else", "see --help")
+        raise SchemaError(
+            "columns as [columns.NAME] tables", "something else", "write [columns.age], for example"
+        )
     return columns
 
 
@@ -134,8 +136,7 @@ def _plain(key: str, value: Any) -> Any:
 def _known(entry: dict[str, Any], keys: list[str], where: str) -> None:
     for key in entry:
         if key not in keys:
-            near = difflib.get_close_matches(key, keys, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"use {', '.join(keys)}"
+            hint = f"use {', '.join(keys)}{nearest(key, keys)}"
             raise SchemaError(f"known keys in {where}", f"{key!r}", hint)
 
 

@@ -317,7 +317,9 @@ def _to_wide(records: Records, schema: Schema, number: np.ndarray) -> dict[str, 
     for channel, values in _channels(schema, held).items():
         columns |= dict(zip(wide_names(schema, channel), values.T, strict=True))
     if len(columns) < wanted:
-        raise OutputError("a name of its own for each column", "a repeated one", "write it long")
+        raise OutputError(
+            "a different name for each column", "a repeated one", "use the long layout"
+        )
     return columns
 
 

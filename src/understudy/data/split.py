@@ -210,7 +210,7 @@ def blocks_of_time(table: Table, sites: int) -> np.ndarray:
     """Equal stretches of time, one per site; -1 for windows that reach into the next one."""
     timed = None if table.records is None else by_time(table.records)
     if timed is None:
-        raise StudyError("series read from a table", "others", "use another split")
+        raise StudyError("series read from a table", "records without times", "use another split")
     if table.rows.person is not None:
         raise StudyError(
             "blocks of series without persons", "a person", 'use split = "person" or "column"'

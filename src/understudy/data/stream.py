@@ -36,7 +36,7 @@ class Writer:
             )
         if layout is not None and (schema.kind != "series" or path.suffix == ".npz"):
             found = path.suffix if schema.kind == "series" else f"{schema.kind} data"
-            raise OutputError("a layout for series in CSV or Parquet", found, "leave it out")
+            raise OutputError("a layout for series in CSV or Parquet", found, "remove it")
         if not path.absolute().parent.is_dir():
             raise OutputError("an existing folder", f"none for {path.name}", "create it first")
         self.path, self.rows = path, 0

@@ -101,7 +101,7 @@ def from_frame(frame: pd.DataFrame, schema: Schema) -> Records:
 
 
 def _check_declared(schema: Schema) -> None:
-    """Refuse tables of what the schema does not say how to read from one."""
+    """Refuse images in tables, and series without a layout."""
     if schema.kind == "series" and schema.layout is None:
         raise DataError(
             "a layout in the schema for series in a table",
@@ -158,7 +158,7 @@ def is_empty(path: Path) -> bool:
     except pd.errors.EmptyDataError:
         return True
     except (OSError, EOFError, ValueError):
-        return False  # damaged: whoever reads it says how
+        return False  # damaged: the reader says how
     return False
 
 
@@ -182,7 +182,9 @@ def _read_csv(path: Path, schema: Schema | None) -> pd.DataFrame:
     except pd.errors.EmptyDataError:
         return _no_rows(schema)
     except (pd.errors.ParserError, pd.errors.ParserWarning):
-        raise DataError("as many cells in each line as columns", "others", "re-export it") from None
+        raise DataError(
+            "as many cells in each line as columns", "more or fewer", "re-export it"
+        ) from None
     except UnicodeError:
         raise DataError("text in UTF-8", "another encoding", "re-export it as UTF-8") from None
     except (OSError, EOFError, ValueError) as error:

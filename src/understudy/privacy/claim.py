@@ -37,10 +37,6 @@ RAN = {
     "taken on trust",
 }
 _FLOAT = "noise is floating-point Gaussian: attacks on low-order bits are not covered"
-_PURE = (
-    "chances are computed in double precision from 52 random bits: a coordinate's is exact but for "
-    "about d/10^15 of it, for d coordinates"
-)
 _SIMULATION = "simulation: the noise can be repeated by whoever knows the seed; not for real data"
 
 
@@ -189,9 +185,8 @@ class _Told:
 
 
 def _precision(events: tuple[Event, ...]) -> tuple[str, ...]:
-    """What each kind of mechanism leaves open."""
-    gaussian, pure = any(e.noise for e in events), any(e.epsilon for e in events)
-    return ((_FLOAT,) if gaussian else ()) + ((_PURE,) if pure else ())
+    """What a mechanism leaves open. A choice leaves nothing: its chances are exact integers."""
+    return (_FLOAT,) if any(e.noise for e in events) else ()
 
 
 def _unit_caveat(plan: PrivacyPlan) -> tuple[str, ...]:

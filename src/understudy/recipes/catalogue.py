@@ -84,6 +84,7 @@ FEDMOMENTS = RecipeInfo(
     options=options.FedMomentsOptions,
     rounds=1,
 )
+
 CATALOGUE = {
     info.name: info for info in (FEDVAE, DPD_FVAE, SIGNDS, DP_FED_WAE, FEDSTDG, FEDMOMENTS)
 }

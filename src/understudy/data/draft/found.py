@@ -1,4 +1,4 @@
-"""What a look at a file finds: values, without the words in which a human is told.
+"""What was found in a file: values, without the words for a human.
 
 ``source``, ``notes``, ``why`` and ``about`` are keys of the tables in `render`.
 """

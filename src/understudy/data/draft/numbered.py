@@ -64,7 +64,9 @@ def misnumbered(
     found, do = _told(odd or many or groups, cut=odd == many)
     each = "columns" if length is None else f"{length} columns for each channel"
     do += "" if said else ", or --layout recording if each row is a time step"
-    return DataError(f"{each} numbered by step: CO_0 … CO_{(length or 24) - 1}, say", found, do)
+    return DataError(
+        f"{each} numbered by step: CO_0 … CO_{(length or 24) - 1}, for example", found, do
+    )
 
 
 def _groups(names: Sequence[str], roles: Collection[str | None]) -> dict[str, Group]:

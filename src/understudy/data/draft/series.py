@@ -1,6 +1,6 @@
 """What series a table holds: layout, steps and channels.
 
-What a file cannot tell (how long a window of one recording should be) must be said.
+A file cannot show how long a window of one recording should be: the user says so.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def _common(counts: np.ndarray) -> int:
     if len(counts) > 1 and (counts == counts[0]).all():
         return int(counts[0])
     raise DataError(
-        "--length: how many steps a record has", "series that do not tell", "add --length 24, say"
+        "--length: how many steps a record has", "none", "add it: --length 24, for example"
     )
 
 

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
 from understudy.data.onehot import OneHot
 from understudy.data.schema import Schema
-from understudy.federation.info import RecipeInfo
 from understudy.federation.recipe import Recipe, State, Task, Update
 from understudy.federation.site import Site
 from understudy.nets.autoencoder import Autoencoder
 from understudy.recipes import public, selection, vae
 from understudy.recipes.catalogue import DP_FED_WAE as INFO
-from understudy.recipes.dp_fed_wae.nets import image_net, table_net
+from understudy.recipes.dp_fed_wae.model import DpFedWAERecipe, image_net, table_net
 from understudy.recipes.options import DpFedWAEOptions
 from understudy.recipes.public import Examples
-from understudy.recipes.wae import UNIFORM_ROWS, SharedWAE
+from understudy.recipes.wae import UNIFORM_ROWS
 from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Study
@@ -34,12 +33,8 @@ _HIDDEN = (64,)
 
 
 @dataclass(frozen=True)
-class PaperDpFedWAE(SharedWAE):
+class PaperDpFedWAE(DpFedWAERecipe):
     """See the module's paragraph; the methods follow Algorithm 5."""
-
-    options: DpFedWAEOptions
-
-    info: ClassVar[RecipeInfo] = INFO
 
     @cached_property
     def layout(self) -> OneHot | None:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,7 +25,6 @@ from torch import Tensor
 from understudy.data.onehot import OneHot
 from understudy.data.schema import Schema
 from understudy.data.shards import Shards
-from understudy.federation.info import RecipeInfo
 from understudy.federation.recipe import Recipe, State, Task, Update
 from understudy.federation.site import Site
 from understudy.nets import classifier, layers
@@ -33,11 +32,11 @@ from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder, decode
 from understudy.nets.classifier import ClassifierNet
 from understudy.recipes import public, selection, vae
 from understudy.recipes.catalogue import DP_FED_WAE as INFO
-from understudy.recipes.dp_fed_wae.nets import table_net
+from understudy.recipes.dp_fed_wae.model import DpFedWAERecipe, table_net
 from understudy.recipes.fedavg import Local
 from understudy.recipes.options import DpFedWAEOptions
 from understudy.recipes.public import Examples
-from understudy.recipes.wae import UNIFORM_ROWS, SharedWAE
+from understudy.recipes.wae import UNIFORM_ROWS
 from understudy.release.generator import Generator
 from understudy.rng import Draws, Streams
 from understudy.study import Study, Training
@@ -52,12 +51,8 @@ _GOLDEN = (5**0.5 - 1) / 2  # multiples of it, modulo 1, are spread evenly
 
 
 @dataclass(frozen=True)
-class PartsDpFedWAE(SharedWAE):
+class PartsDpFedWAE(DpFedWAERecipe):
     """See the module's paragraph. The model is the autoencoder, then the head."""
-
-    options: DpFedWAEOptions
-
-    info: ClassVar[RecipeInfo] = INFO
 
     @cached_property
     def layout(self) -> OneHot:

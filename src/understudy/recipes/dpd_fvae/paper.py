@@ -11,14 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from understudy.data.shards import Shards
 from understudy.errors import PrivacyError
-from understudy.federation.info import RecipeInfo
 from understudy.federation.planning import Terms, noised_plan
 from understudy.federation.recipe import Recipe, State, Task, Update
 from understudy.federation.site import Site, clipping
@@ -26,9 +24,9 @@ from understudy.nets.autoencoder import DECODER, ENCODER, record_losses
 from understudy.privacy.clip import clip
 from understudy.recipes import vae
 from understudy.recipes.catalogue import DPD_FVAE as INFO
+from understudy.recipes.dpd_fvae.model import DpdFVAERecipe
 from understudy.recipes.dpd_fvae.records import check
 from understudy.recipes.options import DpdFVAEOptions
-from understudy.recipes.shared_vae import SharedVAE
 from understudy.rng import Draws
 from understudy.study import Study, Training
 from understudy.training import batches
@@ -44,12 +42,8 @@ UNPROVEN = (
 
 
 @dataclass(frozen=True)
-class PaperDpdFVAE(SharedVAE):
+class PaperDpdFVAE(DpdFVAERecipe):
     """See the module's paragraph."""
-
-    options: DpdFVAEOptions
-
-    info: ClassVar[RecipeInfo] = INFO
 
     def memory(self, site: str) -> State:
         """The encoder, from a public start."""

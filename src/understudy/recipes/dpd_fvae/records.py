@@ -17,14 +17,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from understudy.data.schema import Schema
 from understudy.errors import StudyError
-from understudy.federation.info import RecipeInfo
 from understudy.federation.phases import then
 from understudy.federation.planning import Terms, noised_plan
 from understudy.federation.recipe import Recipe, State, Task, Update
@@ -44,9 +42,9 @@ from understudy.nets.layers import Params
 from understudy.privacy.clip import Bounded
 from understudy.recipes import public, vae, warm
 from understudy.recipes.catalogue import DPD_FVAE as INFO
+from understudy.recipes.dpd_fvae.model import DpdFVAERecipe
 from understudy.recipes.options import DpdFVAEOptions
 from understudy.recipes.public import Examples
-from understudy.recipes.shared_vae import SharedVAE
 from understudy.rng import Streams
 from understudy.study import Study
 from understudy.training import optim
@@ -70,12 +68,8 @@ _SINGLE = (
 
 
 @dataclass(frozen=True)
-class RecordDpdFVAE(SharedVAE):
+class RecordDpdFVAE(DpdFVAERecipe):
     """See the module's paragraph."""
-
-    options: DpdFVAEOptions
-
-    info: ClassVar[RecipeInfo] = INFO
 
     @cached_property
     def spec(self) -> Autoencoder:

@@ -8,11 +8,9 @@ synchronised: the paper's vanilla fVAE.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
-from understudy.federation.info import RecipeInfo
 from understudy.federation.phases import then
 from understudy.federation.planning import Terms, noised_plan
 from understudy.federation.recipe import Recipe, State, Task, Update
@@ -21,9 +19,10 @@ from understudy.nets.autoencoder import DECODER, ENCODER
 from understudy.nets.layers import Params
 from understudy.recipes import public, vae, warm
 from understudy.recipes.catalogue import DPD_FVAE as INFO
+from understudy.recipes.dpd_fvae.model import DpdFVAERecipe
 from understudy.recipes.fedavg import Local
 from understudy.recipes.options import DpdFVAEOptions
-from understudy.recipes.shared_vae import SharedVAE, own_encoder
+from understudy.recipes.shared_vae import own_encoder
 from understudy.study import Study
 from understudy.training import optim
 
@@ -33,12 +32,8 @@ _STEPS = 6
 
 
 @dataclass(frozen=True)
-class ClientDpdFVAE(SharedVAE):
+class ClientDpdFVAE(DpdFVAERecipe):
     """C-DPD-fVAE, Algorithm 1."""
-
-    options: DpdFVAEOptions
-
-    info: ClassVar[RecipeInfo] = INFO
 
     @property
     def shared(self) -> str:
