@@ -207,7 +207,7 @@ def speed(args: argparse.Namespace) -> dict[str, Any]:
     begun = time.perf_counter()
     rows = made.sample(100_000, seed=0)
     took = time.perf_counter() - begun
-    updates = made.plan.rounds * SIZE
+    updates = made.plan.length * SIZE
     return {
         "client updates": updates,
         "seconds": seconds,
