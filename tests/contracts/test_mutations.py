@@ -525,7 +525,7 @@ def peeking_selection(patch: Patch) -> None:
     original = slots._choice
 
     def choice(spec, update, *rest):
-        top = spec.rule.top - int(float(update.abs().sum()) % 2 > 1)
+        top = spec.rule.top - int(1e4 * float(update.abs().sum())) % 4
         return original(replace(spec, rule=replace(spec.rule, top=top)), update, *rest)
 
     patch.setattr(slots, "_choice", choice)
