@@ -12,6 +12,7 @@ import torch
 from contracts.harness import (
     EACH,
     EVERY,
+    ROUNDED,
     base_of,
     cases,
     check_cohorts,
@@ -30,22 +31,6 @@ from understudy.federation.sites import Sites
 from understudy.recipes import build
 
 RAGGED = (4, 1, 7, 0, 3, 4, 2, 4)  # rows of eight sites
-
-# Draws are equal to the bit, and so are releases wherever kernels round alike. Not all do: a
-# batch is padded to that of the largest site beside it, and Adam's kernel treats the end of a
-# tensor apart. Where such a change is released without noise or votes, its last digits differ,
-# and more of them after many steps; this is how far.
-ROUNDED = {
-    ("fedvae", "site", "central"): 1e-8,
-    ("fedvae", "site", "local"): 1e-8,
-    ("fedvae", "site", "none"): 1e-8,
-    ("dpd_fvae", "site", "central"): 1e-8,
-    ("dpd_fvae", "site", "local"): 1e-8,
-    ("dpd_fvae", "site", "none"): 1e-8,
-    ("signds", "site", "none"): 1e-6,
-    ("dp_fed_wae", "site", "none"): 5e-5,
-    ("fedstdg", "site", "none"): 5e-5,
-}
 
 
 def ragged(kind: str) -> Shards:
