@@ -144,16 +144,15 @@ def release(cell: Cell, seed: int, args: argparse.Namespace) -> tuple[Release, f
     dealt = np.random.default_rng(seed).integers(0, len(x), 2 * SITES)
     rounds = args.rounds or (50 if args.quick else ROUNDS)
     begun: list[float] = []
+
+    def noted(doing: str, done: int, total: int) -> None:
+        if doing == "training":
+            begun.append(time.perf_counter())
+
     with tempfile.TemporaryDirectory() as name:
         _frame(x[dealt], y[dealt]).to_parquet(Path(name) / "rows.parquet")
         asked = study(cell, Path(name), rounds)
-        made = run(
-            asked,
-            out=Path(name) / "release",
-            seed=seed,
-            rows=0,
-            progress=lambda done, total: begun.append(time.perf_counter()),
-        )
+        made = run(asked, out=Path(name) / "release", seed=seed, rows=0, progress=noted)
     return made, begun[-1] - begun[0]
 
 
@@ -207,7 +206,7 @@ def speed(args: argparse.Namespace) -> dict[str, Any]:
     begun = time.perf_counter()
     rows = made.sample(100_000, seed=0)
     took = time.perf_counter() - begun
-    updates = made.plan.rounds * SIZE
+    updates = made.plan.length * SIZE
     return {
         "client updates": updates,
         "seconds": seconds,

@@ -34,16 +34,15 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from common import arguments, load, provenance, save, spread
-from understudy.federation.slots import Private
 
 from understudy import Records, Release, Schema, Study, run
 from understudy.data.bundled import sines
 from understudy.data.schema import Column
-from understudy.data.shards import Shards
 from understudy.data.table import write
 from understudy.evaluation.clouds import coverage, mmd
 from understudy.evaluation.forecasts import Forecasting, next_step_mae
-from understudy.federation.recipe import State, Task
+from understudy.federation.recipe import State, Task, Update
+from understudy.federation.site import Site
 from understudy.privacy.claim import headline
 from understudy.recipes import RECIPES, build, fedstdg
 from understudy.recipes.fedstdg import FedSTDG
@@ -196,26 +195,23 @@ def study(cell: Cell, schema: Schema, folder: Path, quick: bool) -> Study:
 class RandomUpdates(FedSTDG):
     """Every fifth site sends noise in the place of its update."""
 
-    def local(
-        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
-    ) -> tuple[dict[str, torch.Tensor], State]:
+    def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """The honest update, or standard normals."""
-        found, kept = super().local(task, memory, data, private, rng=rng)
-        noise = torch.randn(found["update"].shape, generator=rng.torch("attack"))
-        return found | {"update": torch.where(_malicious(data), noise, found["update"])}, kept
+        found, kept = super().local(task, site)
+        update = found["update"]
+        noise = torch.from_numpy(site.rng.child("attack").normal(update.shape[1:])).float()
+        return {**found, "update": torch.where(_malicious(site), noise, update)}, kept
 
 
 @dataclass(frozen=True)
 class SignFlip(FedSTDG):
     """Every fifth site turns its update round."""
 
-    def local(
-        self, task: Task, memory: State, data: Shards, private: Private, *, rng: Streams
-    ) -> tuple[dict[str, torch.Tensor], State]:
+    def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """The honest update, or its opposite."""
-        found, kept = super().local(task, memory, data, private, rng=rng)
+        found, kept = super().local(task, site)
         update = found["update"]
-        return found | {"update": torch.where(_malicious(data), -update, update)}, kept
+        return {**found, "update": torch.where(_malicious(site), -update, update)}, kept
 
 
 ATTACKS: dict[str, type[FedSTDG]] = {
@@ -225,9 +221,9 @@ ATTACKS: dict[str, type[FedSTDG]] = {
 }
 
 
-def _malicious(data: Shards) -> torch.Tensor:
+def _malicious(site: Site) -> torch.Tensor:
     """Which sites ``[C, 1]`` are: sites hold random series, so every fifth is a random fifth."""
-    return ((data.starts // SERIES) % 5 == 0).unsqueeze(1)
+    return ((site.data.starts // SERIES) % 5 == 0).unsqueeze(1)
 
 
 START = cache(fedstdg._smooth)  # of one seed it is the same at every ε
@@ -295,7 +291,7 @@ def _terms(release: Release) -> dict[str, Any]:
     """What a run promises, and what its sites send."""
     if release.plan.trust == "none":
         return {}
-    rule = release.plan.part("update").rule
+    rule = release.plan.own.part("update").mechanism
     promised = {"lifetime_epsilon": headline(release.claims), "claim": release.claims[0].words}
     return promised | {"parameters": rule.size, "top": rule.top, "outputs": rule.output}  # type: ignore[union-attr]
 

@@ -37,18 +37,18 @@ import pandas as pd
 import torch
 from common import arguments, load, provenance, save, spread
 from perturbation import duchi, fedsel, hybrid, piecewise
-from understudy.federation.slots import Private
 
 from understudy import Records, Schema, Study, run
 from understudy.data.encode import encode
 from understudy.data.schema import Column
 from understudy.data.shards import Shards
 from understudy.federation.cohort import scheduled
+from understudy.federation.site import Site
 from understudy.privacy.claim import claims, headline
 from understudy.recipes import build
 from understudy.recipes.signds import SignDS
 from understudy.release.classifier import Classifier
-from understudy.rng import Streams
+from understudy.rng import NoiseSource, Streams
 
 COHORT, ROWS, ROUNDS = 250, 10, 500
 CHUNK = 2**22  # numbers of updates that are held at once
@@ -361,11 +361,17 @@ def updates(
     """The cohort's updates before privatisation, a chunk at a time."""
     size = max(1, CHUNK // state["model"].numel())
     for start in range(0, len(cohort), size):
-        part = sites.take(cohort[start : start + size])
-        own = rng.sites("local", round, cohort[start : start + size])
-        private = Private(recipe.plan, round, own.child("unused"))
-        update, _ = recipe.local(recipe.task(state, round), {}, part, private, rng=own)
+        part = cohort[start : start + size]
+        update, _ = recipe.local(recipe.task(state, round), _stack(recipe, sites, part, round, rng))
         yield update["update"].numpy()
+
+
+def _stack(recipe: SignDS, sites: Shards, part: np.ndarray, round: int, rng: Streams) -> Site:
+    """Some sites as the recipe sees them."""
+    names = tuple(f"site-{client + 1}" for client in part)
+    secret = NoiseSource.seeded(rng).sites(round, part)
+    own = rng.sites("local", round, part)
+    return Site(names, sites.take(part), {}, recipe.plan, round, own, secret)
 
 
 def _told(cell: Cell, update: np.ndarray, noise: np.random.Generator) -> np.ndarray:

@@ -35,6 +35,7 @@ from understudy.federation import site as site_module
 from understudy.federation import sites as sites_module
 from understudy.federation.checkpoint import Checkpoint
 from understudy.federation.gather import PlainSum
+from understudy.federation.memory import SiteMemory
 from understudy.federation.site import Site
 from understudy.federation.sites import Sites
 from understudy.nets.fixed import Standardise, Strokes
@@ -51,6 +52,8 @@ from understudy.recipes.dp_fed_wae import parts
 from understudy.recipes.dpd_fvae import records as records_module
 from understudy.rng import Draws, NoiseSource, Streams
 from understudy.runtime import wire
+from understudy.runtime.networked import Participant
+from understudy.runtime.store import Store
 
 Patch = pytest.MonkeyPatch
 clip_module = importlib.import_module("understudy.privacy.clip")  # its name is a function's too
@@ -191,6 +194,46 @@ def finite_only(folder: Path) -> None:
         value[1, 2] = bad
         found = total(plan, value)
         assert torch.allclose(found, total(plan, value[:1])), "a reply without a number counted"
+
+
+def participant(folder: Path) -> tuple[Participant, Callable[..., bytes]]:
+    """A site on a network, with noise of the system, and messages to it."""
+    recipe = small_recipe("toy-mean", "site", "local")
+    made, ledger = engine(recipe, folder, seed=None)
+    ledger.close()
+    sites = made.runtime.sites.alone(0, SiteMemory(recipe.memory, ["site-1"]))
+    agreement = wire.Agreement.of("study", recipe)
+
+    def message(round: int, attempt: int = 0, **other: str) -> bytes:
+        envelope = wire.Envelope(replace(agreement, **other), "run", "site-1", round, attempt)
+        return wire.encode_task(recipe.task(recipe.init(rng=made.streams), round), envelope)
+
+    return Participant(sites, agreement, Store(folder)), message
+
+
+def resent(folder: Path) -> None:
+    """A retry gets the same bytes, and so does a retry after the site was started again."""
+    first, message = participant(folder)
+    reply = first.handle(message(0))
+    second, _ = participant(folder)
+    assert first.handle(message(0, 1)) == reply, "fresh noise for a retry"
+    assert second.handle(message(0, 2)) == reply, "fresh noise after a restart"
+    assert second.sites.allowance.tolist() == first.sites.allowance.tolist()
+
+
+def agreed(folder: Path) -> None:
+    """A site answers nobody who follows another study, schema, plan or version."""
+    site, message = participant(folder)
+    for name in ("study", "schema", "plan", "version"):
+        assert b'"message": "refusal"' in site.handle(message(0, **{name: "other"}))
+    assert b'"message": "sealed"' in site.handle(message(0))
+
+
+def in_order(folder: Path) -> None:
+    """No site goes back to an earlier round, which would be a second question about it."""
+    site, message = participant(folder)
+    site.handle(message(1))
+    assert b'"message": "refusal"' in site.handle(message(0))
 
 
 def rounded_up(folder: Path) -> None:
@@ -517,6 +560,26 @@ def accepting_server(patch: Patch) -> None:
     patch.setattr(Gaussian, "fits", fits)
 
 
+def forgetful_store(patch: Patch) -> None:
+    patch.setattr(Store, "save", lambda self, kept: None)
+
+
+def store_without_reply(patch: Patch) -> None:
+    """Rounds are counted, but what was sent is not kept."""
+    save = Store.save
+    patch.setattr(Store, "save", lambda self, kept: save(self, replace(kept, reply=b"")))
+
+
+def store_without_rounds(patch: Patch) -> None:
+    save = Store.save
+    patch.setattr(Store, "save", lambda self, kept: save(self, replace(kept, round=-1)))
+
+
+def careless_site(patch: Patch) -> None:
+    """A site that takes a server's word for what was agreed on."""
+    patch.setattr(wire, "asdict", lambda value: {})
+
+
 def rounded_down(patch: Patch) -> None:
     patch.setattr(claim_module, "round_up", lambda price, digits=3: f"{price:.{digits}g}")
 
@@ -691,6 +754,11 @@ CASES = [
     case(trusting_server, finite_only, "trusting_server_not_finite"),
     case(accepting_server, finite_only),
     case(rounded_down, rounded_up),
+    case(forgetful_store, resent),
+    case(store_without_reply, resent),
+    case(store_without_rounds, resent),
+    case(store_without_rounds, in_order, "store_without_rounds_in_order"),
+    case(careless_site, agreed),
     case(single_sensitivity, doubled),
     case(void_rounds_again, fresh),
     case(plain_selection, noisy("signds", "site", "local")),

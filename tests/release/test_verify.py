@@ -159,7 +159,7 @@ def test_a_plan_with_less_noise_is_found(folder: Path) -> None:
     for noise in (1.0, 8.0, 0.0, -1.0, "4"):
 
         def change(manifest: dict, noise=noise) -> None:
-            manifest["plan"]["parts"][0]["noise"] = noise
+            manifest["plan"]["phases"][0]["parts"][0]["mechanism"]["noise"] = noise
 
         rehash(folder, change)
         refused(folder)
