@@ -30,7 +30,7 @@ from understudy.privacy.account import cost
 from understudy.privacy.ledger import Ledger, read_entries, receipts_in
 from understudy.release import archive
 from understudy.release.verify import verify
-from understudy.run import run
+from understudy.run import Doing, run, run_apart
 from understudy.study import Study
 
 __all__ = ["toys"]
@@ -73,7 +73,8 @@ def test_the_ledger_is_the_same_whatever_the_rows(tmp_path: Path) -> None:
 
 
 def test_a_seed_repeats_a_run_and_marks_it(tmp_path: Path) -> None:
-    found = [run(toy(), rows(4), seed=s, wire=w) for s, w in ((5, False), (5, True), (6, False))]
+    ways = ((run, 5), (run_apart, 5), (run, 6))
+    found = [way(toy(), rows(4), seed=seed) for way, seed in ways]
     means = [release.generator.arrays["mean"] for release in found]
     assert torch.equal(means[0], means[1]), "the wire changed the result"
     assert not torch.equal(means[0], means[2])
@@ -159,8 +160,8 @@ def test_a_slot_without_a_claim_is_refused_before_anything_is_spent(
 
 
 def press(at: int):
-    def progress(done: int, total: int) -> None:
-        if done == at:
+    def progress(doing: Doing, done: int, total: int) -> None:
+        if doing == "training" and done == at:
             raise KeyboardInterrupt
 
     return progress
@@ -297,7 +298,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from contracts.toys import TOYS, ToyMean, rows, study
 from understudy.recipes import RECIPES
-from understudy.run import run
+from understudy.run import Doing, run, run_apart
 RECIPES.update(TOYS)
 step = ToyMean.step
 def die(self, state, total, *, rng):
@@ -629,10 +630,10 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from contracts.toys import TOYS, rows, study
 from understudy.recipes import RECIPES
-from understudy.run import run
+from understudy.run import Doing, run, run_apart
 RECIPES.update(TOYS)
-def wait(done, total):
-    if done == 1:
+def wait(doing, done, total):
+    if doing == "training" and done == 1:
         print("running", flush=True)
         sys.stdin.readline()
 run(study("toy-mean", 4, privacy={"noise": 4.0}), rows(4), out=sys.argv[2], progress=wait)
@@ -661,8 +662,8 @@ def test_a_live_run_is_recognised_and_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_private_folder_removed_under_a_run_is_an_error_with_advice(tmp_path: Path) -> None:
-    def remove(done: int, total: int) -> None:
-        if done == 1:
+    def remove(doing: Doing, done: int, total: int) -> None:
+        if doing == "training" and done == 1:
             shutil.rmtree(tmp_path / "out.partial")
 
     with pytest.raises(OutputError):

@@ -11,8 +11,10 @@ import torch
 from contracts.toys import ToyOptions
 from understudy.data.records import Records
 from understudy.data.schema import Schema
-from understudy.data.shards import Shards
-from understudy.federation.recipe import RecipeInfo, Task, make_plan
+from understudy.federation.info import RecipeInfo
+from understudy.federation.planning import Terms, noised_plan
+from understudy.federation.recipe import Task
+from understudy.federation.site import Site
 from understudy.nets.classifier import ClassifierNet
 from understudy.privacy.plan import PrivacyPlan
 from understudy.release.classifier import Classifier
@@ -53,20 +55,20 @@ class ToyClasses:
     @classmethod
     def build(cls, study: Study) -> ToyClasses:
         shapes = {"mean": (study.schema.n_classes, study.schema.width)}
-        return cls(study.schema, make_plan(study, cls.info, shapes, bound=20.0))
+        return cls(study.schema, noised_plan(study, cls.info, shapes, Terms(bound=20.0)))
 
     def init(self, *, rng: Streams) -> dict:
         return {"mean": torch.zeros(self.schema.n_classes, self.schema.width)}
 
-    def memory(self) -> dict:
+    def memory(self, site: str) -> dict:
         return {}
 
     def task(self, state: dict, round: int) -> Task:
         return Task({"mean": state["mean"]})
 
-    def local(self, task: Task, memory: dict, data: Shards, private, *, rng: Streams):
-        found = torch.stack([self._means(*data.rows(c)) for c in range(len(data))])
-        return {"mean": found - task.arrays["mean"]}, memory
+    def local(self, task: Task, site: Site):
+        found = torch.stack([self._means(*site.data.rows(c)) for c in range(len(site))])
+        return {"mean": found - task.arrays["mean"]}, site.memory
 
     def _means(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         chosen = torch.nn.functional.one_hot(y, self.schema.n_classes).float()

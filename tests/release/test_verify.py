@@ -159,7 +159,7 @@ def test_a_plan_with_less_noise_is_found(folder: Path) -> None:
     for noise in (1.0, 8.0, 0.0, -1.0, "4"):
 
         def change(manifest: dict, noise=noise) -> None:
-            manifest["plan"]["parts"][0]["noise"] = noise
+            manifest["plan"]["phases"][0]["parts"][0]["mechanism"]["noise"] = noise
 
         rehash(folder, change)
         refused(folder)
@@ -283,7 +283,7 @@ def wider(entry: dict) -> dict:
         edit(1, round=7),
         edit(1, round=0.5),
         edit(1, part="other"),
-        edit(1, slot="client"),
+        edit(1, where="client"),
         edit(1, source="os"),
         edit(1, std="2"),
         edit(1, extra=1),
