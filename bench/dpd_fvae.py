@@ -251,9 +251,7 @@ def main() -> None:
     parser.add_argument("--trust", choices=("central", "local", "all"), default="all")
     parser.add_argument("--epsilon", choices=("10", "1", "all"), default="all")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument(
-        "--quick", action="store_true", help="one short run per trust: does it work"
-    )
+    parser.add_argument("--quick", action="store_true", help="a short run per trust: does it work")
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--picture", type=Path, help="a folder for pictures of samples")
     parser.add_argument("--threads", type=int, default=1)

@@ -63,6 +63,17 @@ def test_study_page_has_every_split_and_its_options() -> None:
     assert [line for line in lines if line not in page("study.md")] == []
 
 
+STUDIES = [e for e in re.findall(r"```toml\n(.*?)```", page("study.md"), re.S) if "[study]" in e]
+
+
+@pytest.mark.parametrize("example", STUDIES, ids=lambda example: example.split('"')[1])
+def test_examples_of_the_study_page_can_be_planned(example: str) -> None:
+    data = study.tomllib.loads(example)
+    images = data["study"]["recipe"] in ("fedvae", "dpd_fvae")
+    public = bundled("digits" if images else "breast_cancer")[0]
+    assert build(study.Study.parse(data, schema=public)).plan.sites >= 1
+
+
 def test_schema_page_has_every_key() -> None:
     keys = [f.name for cls in (schema.Schema, schema.Column) for f in fields(cls)]
     assert [key for key in keys if f"`{key}`" not in page("schema.md") and key != "columns"] == []

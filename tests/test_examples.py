@@ -6,8 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from understudy import Release, Study, run
 from understudy.data.bundled import bundled
 from understudy.data.table import read
+from understudy.recipes import RECIPES
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -43,3 +45,26 @@ def test_phones_learn_a_classifier_that_nobody_could_look_into(
     said = capsys.readouterr().out
     assert "ε = 8 at δ = 0, in its one update" in said and "held-out rows" in said
     assert (tmp_path / "phones" / "release" / "classifier.safetensors").exists()
+
+
+def test_a_recipe_of_ones_own_runs_verifies_and_learns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("understudy.recipes.RECIPES", dict(RECIPES))
+    runpy.run_path(str(EXAMPLES / "my_recipe.py"), run_name="__main__")
+    assert "ε = 0.999" in capsys.readouterr().out
+    assert Release.load(tmp_path / "naive-bayes").recipe == "naive_bayes"
+    schema, real = bundled("breast_cancer")
+    tables = {
+        "study": {"name": "seeded", "recipe": "naive_bayes"},
+        "privacy": {"epsilon": 20.0},
+        "simulation": {"data": "bundled:breast_cancer", "sites": 5},
+    }
+    made = run(Study.parse(tables, schema=schema), seed=0).sample(4000, seed=0).frame
+    share = (real.frame["diagnosis"] == "benign").mean()
+    assert abs((made["diagnosis"] == "benign").mean() - share) < 0.05
+    for column in ("mean radius", "mean texture"):
+        means = [f.groupby("diagnosis")[column].mean() for f in (made, real.frame)]
+        assert (means[0] - means[1]).abs().max() < 0.15 * means[1].mean()
+    assert len((EXAMPLES / "my_recipe.py").read_text().splitlines()) < 100

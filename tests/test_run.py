@@ -30,7 +30,7 @@ from understudy.privacy.account import cost
 from understudy.privacy.ledger import Ledger, read_entries, receipts_in
 from understudy.release import archive
 from understudy.release.verify import verify
-from understudy.run import Doing, run, run_apart
+from understudy.run import run, run_apart
 from understudy.study import Study
 
 __all__ = ["toys"]
@@ -73,8 +73,7 @@ def test_the_ledger_is_the_same_whatever_the_rows(tmp_path: Path) -> None:
 
 
 def test_a_seed_repeats_a_run_and_marks_it(tmp_path: Path) -> None:
-    ways = ((run, 5), (run_apart, 5), (run, 6))
-    found = [way(toy(), rows(4), seed=seed) for way, seed in ways]
+    found = [way(toy(), rows(4), seed=s) for s, way in ((5, run), (5, run_apart), (6, run))]
     means = [release.generator.arrays["mean"] for release in found]
     assert torch.equal(means[0], means[1]), "the wire changed the result"
     assert not torch.equal(means[0], means[2])
@@ -129,13 +128,25 @@ def bad_rows() -> list:
         (lambda: (toy(), rows(3), {}), StudyError),
         (lambda: (toy(), bad_rows(), {}), DataError),
         (lambda: (toy(), rows(4), {"rows": -1}), UnderstudyError),
+        (lambda: (toy(), rows(4), {"rows": 10**7}), UnderstudyError),
         (lambda: (toy(privacy={"unit": "record"}), rows(4), {}), PrivacyError),
         (lambda: (toy(privacy={"trust": "distributed"}), rows(4), {}), PrivacyError),
         (unreachable, PrivacyError),
         (lambda: (toy(privacy={"delta": 0.25, "noise": 1.0}), rows(4), {}), PrivacyError),
         (lambda: (toy(), None, {}), UnderstudyError),
     ],
-    ids=["recipe", "sites", "nan", "rows", "unit", "trust", "epsilon", "delta", "file"],
+    ids=[
+        "recipe",
+        "sites",
+        "nan",
+        "rows",
+        "many rows",
+        "unit",
+        "trust",
+        "epsilon",
+        "delta",
+        "file",
+    ],
 )
 def test_what_cannot_run_leaves_nothing_behind(tmp_path: Path, make, kind) -> None:
     asked, data, extra = make()
@@ -160,7 +171,7 @@ def test_a_slot_without_a_claim_is_refused_before_anything_is_spent(
 
 
 def press(at: int):
-    def progress(doing: Doing, done: int, total: int) -> None:
+    def progress(doing: str, done: int, total: int) -> None:
         if doing == "training" and done == at:
             raise KeyboardInterrupt
 
@@ -298,7 +309,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from contracts.toys import TOYS, ToyMean, rows, study
 from understudy.recipes import RECIPES
-from understudy.run import Doing, run, run_apart
+from understudy.run import run
 RECIPES.update(TOYS)
 step = ToyMean.step
 def die(self, state, total, *, rng):
@@ -630,7 +641,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from contracts.toys import TOYS, rows, study
 from understudy.recipes import RECIPES
-from understudy.run import Doing, run, run_apart
+from understudy.run import run
 RECIPES.update(TOYS)
 def wait(doing, done, total):
     if doing == "training" and done == 1:
@@ -662,7 +673,7 @@ def test_a_live_run_is_recognised_and_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_private_folder_removed_under_a_run_is_an_error_with_advice(tmp_path: Path) -> None:
-    def remove(doing: Doing, done: int, total: int) -> None:
+    def remove(doing: str, done: int, total: int) -> None:
         if doing == "training" and done == 1:
             shutil.rmtree(tmp_path / "out.partial")
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from understudy.data.schema import Schema
     from understudy.errors import UnderstudyError
     from understudy.evaluation.compare import evaluate
-    from understudy.release import Release, verify
-    from understudy.run import run
+    from understudy.release import Release
+    from understudy.run import run, verify
     from understudy.study import Study
 
 __version__ = "0.1.0"
@@ -47,6 +47,6 @@ load_on_use(
         "UnderstudyError": "understudy.errors",
         "evaluate": "understudy.evaluation.compare",
         "run": "understudy.run",
-        "verify": "understudy.release.verify",
+        "verify": "understudy.run.verification",
     },
 )

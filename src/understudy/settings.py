@@ -73,12 +73,15 @@ def setting(default: Any, help: str, **limits: float) -> Any:
 
 @dataclass(frozen=True)
 class Settings:
-    """Base of all tables: checks the ranges when a table is made.
+    """Base of all tables (``table`` names them in errors): ranges are checked when one is made.
 
     A subclass with a ``__post_init__`` of its own calls ``super().__post_init__()`` first.
     """
 
     table: ClassVar[str] = "recipe"
+
+    def __init_subclass__(cls, table: str | None = None) -> None:
+        cls.table = table or cls.table
 
     def __post_init__(self) -> None:
         for declared in fields(self):

@@ -12,13 +12,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from understudy.data.schema import Schema
 from understudy.data.split_rules import SplitName, follows
 from understudy.errors import PrivacyError, StudyError
 from understudy.privacy.terms import Trust, Unit
-from understudy.settings import Settings, allowed, known, options, read, setting
+from understudy.settings import Settings, known, options, read, setting
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -34,19 +34,15 @@ __all__ = [
     "SiteEntry",
     "Study",
     "Training",
-    "allowed",
     "options",
     "refuse_split",
-    "setting",
     "split_notes",
 ]
 
 
 @dataclass(frozen=True)
-class Heading(Settings):
+class Heading(Settings, table="study"):
     """``[study]``"""
-
-    table: ClassVar[str] = "study"
 
     name: str = setting(MISSING, "a name for people")
     recipe: str = setting(MISSING, "which recipe to run; `understudy recipes` lists them")
@@ -55,10 +51,8 @@ class Heading(Settings):
 
 
 @dataclass(frozen=True)
-class Privacy(Settings):
+class Privacy(Settings, table="privacy"):
     """``[privacy]``"""
-
-    table: ClassVar[str] = "privacy"
 
     trust: Trust | None = setting(None, "who adds the noise")
     unit: Unit | None = setting(None, "what is protected")
@@ -83,10 +77,8 @@ class Privacy(Settings):
 
 
 @dataclass(frozen=True)
-class Cohort(Settings):
+class Cohort(Settings, table="cohort"):
     """``[cohort]``"""
-
-    table: ClassVar[str] = "cohort"
 
     rate: float | None = setting(
         None, "chance of each site to join a round, by secret coin flips", above=0, most=1
@@ -109,10 +101,8 @@ class Cohort(Settings):
 
 
 @dataclass(frozen=True)
-class Training(Settings):
+class Training(Settings, table="training"):
     """``[training]``; the recipe has a default for each"""
-
-    table: ClassVar[str] = "training"
 
     epochs: int | None = setting(None, "local passes over the rows per round", least=1)
     batch: int | None = setting(None, "rows per local step", least=1)
@@ -121,10 +111,8 @@ class Training(Settings):
 
 
 @dataclass(frozen=True)
-class Simulation(Settings):
+class Simulation(Settings, table="simulation"):
     """``[simulation]``: one file, split into sites in this process"""
-
-    table: ClassVar[str] = "simulation"
 
     data: str = setting(MISSING, "path of the rows, or bundled:NAME")
     sites: int | None = setting(None, "number of sites", least=1)
@@ -153,10 +141,8 @@ class Simulation(Settings):
 
 
 @dataclass(frozen=True)
-class SiteEntry(Settings):
+class SiteEntry(Settings, table="site"):
     """``[[site]]``: one file per site"""
-
-    table: ClassVar[str] = "site"
 
     name: str = setting(MISSING, "the site's name")
     data: str = setting(MISSING, "path of its rows")

@@ -106,7 +106,9 @@ def test_plan_without_trust_promises_nothing_and_speaks_of_no_bound(tmp_path: Pa
     assert "1e+09" not in said and "bound and noise" not in said
     assert "The thesis's ε" not in said
     path.write_text(text.replace('"signds"', '"fedvae"').partition("[recipe]")[0])
-    assert "norm ≤ 0.2, z = 0" in told("plan", path), "clipping without noise is still told"
+    assert "sent as it is, clipped to norm 0.2" in told("plan", path), (
+        "clipping without noise is still told"
+    )
 
 
 def test_plan_warns_where_votes_are_fewer_than_coordinates(tmp_path: Path) -> None:
@@ -192,4 +194,4 @@ def test_a_run_warns_as_its_plan_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("epsilon", "share"), [(8.0, "0.998"), (20.0, "0.999"), (2.0, "0.69")])
 def test_a_share_below_one_is_not_shown_as_one(tmp_path: Path, epsilon: float, share: str) -> None:
     shown = told("plan", study(tmp_path, epsilon=epsilon))
-    assert f"provide {share} of them on average (by chance: 0.24)" in shown
+    assert f"largest {share} (by chance 0.24)" in shown

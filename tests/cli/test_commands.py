@@ -197,8 +197,9 @@ def test_plan_says_how_often_a_schedule_calls_a_site_and_what_it_chooses_from(pl
     shown = runner.invoke(app, words, env={"COLUMNS": "300"}).output
     assert "7 sites per round on a public schedule, each at most 4 times" in shown
     assert "chosen from" in shown and "update itself" not in shown, "parts of it, both signs"
-    (part,) = json.loads(invoke(*words, "--json"))["plan"]["parts"]
-    assert part["rule"]["epsilon"] == 1.5
+    (phase,) = json.loads(invoke(*words, "--json"))["plan"]["phases"]
+    (part,) = phase["parts"]
+    assert part["mechanism"]["epsilon"] == 1.5
 
 
 def test_plan_projects_to_larger_populations_and_says_it_is_no_claim(
@@ -361,12 +362,12 @@ def test_ctrl_c_keeps_state_and_resume_goes_on(place: Path, tmp_path: Path) -> N
 def test_ctrl_c_before_the_first_round_ends_at_once_and_spends_nothing(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def pressed(study: object, *, reading: Callable[[int, int], None], **_: object) -> None:
+    def pressed(study: object, *, progress: Callable[..., None], **_: object) -> None:
         signal.raise_signal(signal.SIGINT)
-        reading(64, 4000)
+        progress("reading", 64, 4000)
         pytest.fail("it goes on reading")
 
-    monkeypatch.setattr("understudy.cli.training.run_study", pressed)
+    monkeypatch.setattr("understudy.cli.training.run", pressed)
     said = invoke("run", place / "study.toml", "--out", tmp_path / "r", "--quiet", code=130)
     assert "Nothing was spent" in said and "--resume" not in said
 

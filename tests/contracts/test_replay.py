@@ -68,9 +68,8 @@ def test_one_vae_per_class_is_bounded_as_a_whole(tmp_path: Path, trust: str) -> 
         check_replay(recipe, tmp_path / str(i), base_of(neighbour, "site"), neighbour)
 
 
-# Sites of a simulation are trained in one stack. Their batches come from one generator, so a
-# site's *number* of rows may shift another's draws (harmless: they are independent draws
-# either way, and a networked site is a stack of one), but its rows may not reach another.
+# Sites of a simulation are trained in one stack, but neither the rows of one nor their number
+# may reach another; for their number see test_chunks.py.
 
 
 @pytest.mark.parametrize("value", ["ones", "wild", "nan"])

@@ -101,7 +101,7 @@ def test_weighted_sums_are_those_of_each_records_own_gradient(name: str) -> None
     plain = one_by_one(net, params, x)
     assert set(sums) == set(params)
     for n, grads in plain.items():
-        wanted = torch.einsum("cb,cb...->c...", weight, grads)
+        wanted = torch.einsum("cb,cb...->c...", weight, grads).double()
         assert sums[n].shape == params[n].shape
         assert torch.allclose(sums[n], wanted, rtol=1e-4, atol=1e-4 * float(wanted.abs().max())), n
 

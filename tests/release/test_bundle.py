@@ -179,9 +179,8 @@ def test_anyone_can_draw_the_sample_of_a_release_again(made: Release, source: st
 def test_a_large_sample_is_the_same_whatever_the_chunk_it_is_drawn_in(made: Release) -> None:
     found = made.sample(9000, seed=3)
     assert len(found) == 9000
-    height = found.frame["height"]
-    inside = height[(height > 0) & (height < 2)]  # others were clipped to a bound
-    assert len(inside) > 4000 and len(np.unique(inside)) > 0.99 * len(inside), "chunks repeat"
+    inside = found.frame["height"][found.frame["height"] < 2]  # beyond, all are cut to the bound
+    assert len(np.unique(inside)) > 0.99 * len(inside) > 3000, "chunks repeat each other"
 
 
 def test_images_are_released_as_arrays(tmp_path: Path) -> None:

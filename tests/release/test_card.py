@@ -5,20 +5,20 @@ from dataclasses import replace
 import pytest
 
 from understudy.privacy.claim import claims
-from understudy.privacy.gaussian import Gaussian, Plain
-from understudy.privacy.mechanism import Mechanism
+from understudy.privacy.gaussian import NO_BOUND, Gaussian, Plain
 from understudy.privacy.plan import Part, Phase, PrivacyPlan
 from understudy.release.bundle import Release
 from understudy.release.card import write_card
 
 
-def plan_of(trust: str, mechanism: Mechanism, delta: float) -> PrivacyPlan:
+def planned(trust: str, noise: float, delta: float) -> PrivacyPlan:
+    mechanism = Plain(NO_BOUND) if trust == "none" else Gaussian(1.0, noise=noise)
     part = Part("mean", (3,), "mean", "client" if trust == "local" else "server", mechanism)
     return PrivacyPlan("site", trust, (Phase((part,), 3, 4),), 4, delta)
 
 
 def card(made: Release, trust: str = "central", source: str = "os") -> str:
-    plan = plan_of(trust, Plain(1.0) if trust == "none" else Gaussian(1.0, noise=5.0), 1e-5)
+    plan = planned(trust, 5.0, 1e-5)
     changed = replace(made, plan=plan, source=source)
     return write_card(changed.manifest, made.schema, claims(plan, source))
 
@@ -64,7 +64,7 @@ def test_a_card_promises_no_more_than_the_mechanism(made: Release) -> None:
 @pytest.mark.parametrize("noise", [0.9, 1.7, 3.3, 7.1])
 @pytest.mark.parametrize("trust", ["central", "local"])
 def test_no_figure_on_a_card_is_below_the_claim(made: Release, trust: str, noise: float) -> None:
-    said = claims(plan_of(trust, Gaussian(1.0, noise=noise), 1.04e-5), "os")
+    said = claims(planned(trust, noise, 1.04e-5), "os")
     text = write_card(made.manifest, made.schema, said)
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
     for cells, claim in zip(rows[1:], said, strict=True):

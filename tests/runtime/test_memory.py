@@ -23,24 +23,16 @@ def totals(found: InProcess, cohort: list[int]) -> dict[str, torch.Tensor]:
     task = recipe.task(recipe.init(rng=found.sites.streams), 0)
     replies = list(found.exchange(task, 0, np.array(cohort, np.int64)))
     assert all(reply.round == 0 and reply.kind == "entrusted" for reply in replies)
-    names = [part.name for part in recipe.plan.parts]
+    names = [part.name for part in recipe.plan.own.parts]
     return {n: torch.cat([reply.parts[n] for reply in replies]) for n in names}
 
 
-@pytest.mark.parametrize("options", [{"chunk": 1}, {"chunk": 3}, {"wire": True}])
+@pytest.mark.parametrize("chunk", [1, 3, 7])
 @pytest.mark.parametrize("kind", [ToySum, ToyMean])
-def test_chunks_and_the_wire_change_nothing(tmp_path: Path, kind, options: dict) -> None:
+def test_chunks_change_nothing(tmp_path: Path, kind, chunk: int) -> None:
     plain = totals(runtime(tmp_path, kind), [0, 2, 3, 5, 6])
-    other = totals(runtime(tmp_path, kind, **options), [0, 2, 3, 5, 6])
+    other = totals(runtime(tmp_path, kind, chunk=chunk), [0, 2, 3, 5, 6])
     assert all(torch.equal(plain[name], other[name]) for name in plain)
-
-
-def test_over_the_wire_each_site_speaks_for_itself(tmp_path: Path) -> None:
-    found = runtime(tmp_path, wire=True)
-    recipe = found.sites.recipe
-    task = recipe.task({}, 0)
-    replies = list(found.exchange(task, 0, np.arange(4)))
-    assert [len(reply) for reply in replies] == [1, 1, 1, 1]
 
 
 def test_what_all_sites_share_does_not_make_stacks_smaller(tmp_path: Path) -> None:
@@ -75,3 +67,12 @@ def test_what_must_outlive_a_restart_is_saved_and_restored(tmp_path: Path) -> No
     assert np.array_equal(second.sites.allowance, first.sites.allowance)
     assert np.array_equal(second.sites.memory.touched, first.sites.memory.touched)
     assert first.sites.memory.touched.tolist() == [False, True, False, False, True, False, False]
+
+
+def test_a_chunk_is_remembered_before_the_next_is_asked(tmp_path: Path) -> None:
+    """What a site keeps is committed together with what it sends, not at the end of a round."""
+    found = runtime(tmp_path, ToyMean, chunk=2)
+    recipe = found.sites.recipe
+    replies = found.exchange(recipe.task({"mean": torch.zeros(3)}, 0), 0, np.arange(7))
+    next(replies)
+    assert found.sites.memory.touched.tolist() == [True, True] + [False] * 5

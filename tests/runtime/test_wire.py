@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any
 
 import pytest
 import torch
@@ -14,20 +16,31 @@ from understudy.federation.recipe import Task
 from understudy.privacy.clip import Bounded, Receipt, Sealed
 from understudy.runtime import wire
 from understudy.runtime.wire import (
+    VERSION,
+    Agreement,
     Envelope,
+    Refused,
     decode_sealed,
     decode_task,
+    encode_arrays,
+    encode_refusal,
     encode_sealed,
     encode_task,
 )
 
-HERE = Envelope("study", 3)
+AGREED = Agreement("study", "schema", "plan", "1.0")
+HERE = Envelope(AGREED, "run", "site-1", 3)
 RECEIPT = Receipt(3, "a", "client", "gaussian", "site", 1.0, 2.0, "os")
 SEALED = Sealed("noised", 3, {"a": torch.arange(6.0).reshape(1, 2, 3)}, (RECEIPT,))
 TASK = Task({"w": torch.ones(2)}, {"round": 3, "rate": 0.5, "mode": "x", "on": True})
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.uint8]
 DTYPES += [torch.bool]
+
+
+def read_task(data: bytes, envelope: Envelope) -> tuple[Task, Envelope]:
+    """What the site of an envelope makes of a message."""
+    return decode_task(data, envelope.agreement, envelope.site)
 
 
 def bits(value: torch.Tensor) -> bytes:
@@ -60,7 +73,8 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 @given(st.dictionaries(NAMES, tensors(), max_size=3), st.dictionaries(NAMES, VALUES, max_size=4))
 def test_a_task_comes_back_exactly(arrays: dict, values: dict) -> None:
-    found = decode_task(encode_task(Task(arrays, values), HERE), HERE)
+    found, envelope = decode_task(encode_task(Task(arrays, values), HERE), AGREED, "site-1")
+    assert envelope == HERE
     assert same(found.arrays, arrays)
     assert found.values == values
     assert {k: type(v) for k, v in found.values.items()} == {k: type(v) for k, v in values.items()}
@@ -83,7 +97,7 @@ def test_values_that_are_not_finite_travel_and_are_judged_by_the_server() -> Non
 def test_views_and_shared_tensors_travel() -> None:
     base = torch.arange(6.0)
     arrays = {"a": base, "b": base, "c": base[2:], "t": base.view(2, 3).T}
-    assert same(decode_task(encode_task(Task(arrays), HERE), HERE).arrays, arrays)
+    assert same(read_task(encode_task(Task(arrays), HERE), HERE)[0].arrays, arrays)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +117,7 @@ def test_a_task_holds_plain_values_only(bad: object) -> None:
 
 
 MESSAGES = [
-    pytest.param(encode_task(TASK, HERE), decode_task, id="task"),
+    pytest.param(encode_task(TASK, HERE), read_task, id="task"),
     pytest.param(encode_sealed(SEALED, HERE), decode_sealed, id="sealed"),
 ]
 
@@ -128,30 +142,79 @@ def test_no_flipped_byte_crashes_the_reader(data: bytes, decode) -> None:
             pass
 
 
+OTHERS = {
+    "study": replace(HERE, agreement=replace(AGREED, study="other")),
+    "schema": replace(HERE, agreement=replace(AGREED, schema="other")),
+    "plan": replace(HERE, agreement=replace(AGREED, plan="other")),
+    "version": replace(HERE, agreement=replace(AGREED, version="1.1")),
+    "site": replace(HERE, site="site-2"),
+}
+
+
 @pytest.mark.parametrize("data, decode", MESSAGES)
-@pytest.mark.parametrize(
-    "other", [Envelope("other", 3), Envelope("study", 2), Envelope("study", 3, 1)]
-)
-def test_a_message_of_another_study_round_or_attempt_is_refused(
-    data: bytes, decode, other: Envelope
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_message_of_another_study_plan_version_or_site_is_refused(
+    data: bytes, decode: Callable[..., Any], name: str
 ) -> None:
-    with pytest.raises(WireError, match="a message of this"):
-        decode(data, other)
+    with pytest.raises(WireError, match=f"a message of this {name}"):
+        decode(data, OTHERS[name])
+
+
+@pytest.mark.parametrize("name, other", [("run", "another"), ("round", 2), ("round", 4)])
+def test_a_reply_of_another_run_or_round_is_refused(name: str, other: object) -> None:
+    with pytest.raises(WireError, match=f"a message of this {name}"):
+        decode_sealed(encode_sealed(SEALED, HERE), replace(HERE, **{name: other}))
+
+
+def test_a_retry_takes_the_bytes_of_an_earlier_attempt_and_no_later_one() -> None:
+    first = encode_sealed(SEALED, HERE)
+    assert decode_sealed(first, replace(HERE, attempt=2)).receipts == (RECEIPT,)
+    with pytest.raises(WireError, match="an attempt that was made"):
+        decode_sealed(encode_sealed(SEALED, replace(HERE, attempt=1)), HERE)
+
+
+@pytest.mark.parametrize("change", [
+    {"round": -1}, {"round": True}, {"round": 1.5}, {"round": "3"}, {"attempt": -1},
+    {"attempt": None}, {"run": 3}, {"run": None}, {"values": []}, {"values": {"a": [1]}},
+])  # fmt: skip
+def test_a_task_with_an_odd_envelope_is_refused(change: dict[str, object]) -> None:
+    header = {"message": "task", **HERE.header(), "values": {}, **change}
+    with pytest.raises(WireError, match=r"a task with a run|whole numbers"):
+        read_task(rebuilt(header), HERE)
+
+
+def test_one_body_serves_all_sites_that_are_sent_the_same() -> None:
+    body = encode_arrays(TASK.arrays)
+    assert encode_task(TASK, HERE, body) == encode_task(TASK, HERE)
+
+
+def test_a_refusal_is_read_as_one_and_says_why() -> None:
+    with pytest.raises(Refused, match="no budget left"):
+        decode_sealed(encode_refusal("no budget left", AGREED, "site-1"), HERE)
+    with pytest.raises(WireError, match="of this site") as other:
+        decode_sealed(encode_refusal("no", AGREED, "site-2"), HERE)
+    assert not isinstance(other.value, Refused), "one site could speak for another"
+
+
+def test_a_refusal_of_another_plan_is_still_read() -> None:
+    """A site that disagrees about the plan must be able to say so."""
+    with pytest.raises(Refused, match="another plan"):
+        decode_sealed(encode_refusal("another plan", replace(AGREED, plan="x"), "site-1"), HERE)
 
 
 def test_a_task_is_no_reply_and_a_reply_is_no_task() -> None:
-    with pytest.raises(WireError, match="sealed message"):
+    with pytest.raises(WireError, match="sealed or refusal message"):
         decode_sealed(encode_task(TASK, HERE), HERE)
     with pytest.raises(WireError, match="task message"):
-        decode_task(encode_sealed(SEALED, HERE), HERE)
+        read_task(encode_sealed(SEALED, HERE), HERE)
 
 
 def test_another_magic_or_version_is_refused() -> None:
     data = encode_task(TASK, HERE)
     with pytest.raises(WireError, match="UNDY"):
-        decode_task(b"EVIL" + data[4:], HERE)
-    with pytest.raises(WireError, match="wire version 1; found 2"):
-        decode_task(data[:4] + struct.pack("<H", 2) + data[6:], HERE)
+        read_task(b"EVIL" + data[4:], HERE)
+    with pytest.raises(WireError, match=f"wire version {VERSION}; found {VERSION + 1}"):
+        read_task(data[:4] + struct.pack("<H", VERSION + 1) + data[6:], HERE)
 
 
 def rebuilt(header: object, body: bytes | None = None, length: int | None = None) -> bytes:
@@ -160,10 +223,14 @@ def rebuilt(header: object, body: bytes | None = None, length: int | None = None
     whole = encode_sealed(SEALED, HERE)
     start = 10 + struct.unpack_from("<I", whole, 6)[0]
     size = len(head) if length is None else length
-    return struct.pack("<4sHI", b"UNDY", 1, size) + head + (whole[start:] if body is None else body)
+    return (
+        struct.pack("<4sHI", b"UNDY", VERSION, size)
+        + head
+        + (whole[start:] if body is None else body)
+    )
 
 
-GOOD = {"message": "sealed", **asdict(HERE), "kind": "noised", "receipts": [asdict(RECEIPT)]}
+GOOD = {"message": "sealed", **HERE.header(), "kind": "noised", "receipts": [asdict(RECEIPT)]}
 
 
 def test_the_message_that_the_next_tests_spoil_is_good() -> None:

@@ -13,7 +13,13 @@ from understudy.errors import PrivacyError
 from understudy.nets import autoencoder, layers
 from understudy.nets.autoencoder import DECODER, Autoencoder
 from understudy.training import dpsgd
-from understudy.training.dpsgd import RecordBatch, check_separable, clipped_gradients, pieces
+from understudy.training.dpsgd import (
+    ROUNDING,
+    RecordBatch,
+    check_separable,
+    clipped_gradients,
+    pieces,
+)
 
 DENSE = Autoencoder(16, latent=2, labels=3, widths=(5,))
 CONV = Autoencoder(16, latent=2, labels=3, net="conv", shape=(4, 4))
@@ -202,6 +208,30 @@ def test_rounding_stays_within_what_the_clip_sets_aside_for_many_narrow_records(
 
     every = torch.arange(n)
     assert float((total(every) - total(every[1:])).norm()) <= 1.0
+
+
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_many_records_of_few_kinds_do_not_add_up_their_rounding(scale: float) -> None:
+    """A removed record moves all behind it by one place, and sums round by their order.
+
+    Sums of 4096 in single precision moved by 1.0016 and, with large weights, 1.0034 of the bound.
+    """
+    spec = Autoencoder(4, latent=4, labels=2, product=True, widths=(32,), decoder_widths=(32,))
+    params, n = {name: scale * p for name, p in stacked(spec, 1).items()}, 100_000
+    rng = torch.Generator().manual_seed(0)
+    kind, y = torch.arange(n) % 2, torch.zeros(n, dtype=torch.long)
+    x = torch.rand(2, 4, generator=rng)[kind]
+    noise = torch.randn(2, 4, generator=rng)[kind]
+
+    def total(rows: Tensor) -> Tensor:
+        drawn = torch.stack((torch.zeros_like(rows), rows), dim=1)
+        parts = pieces(x, y, drawn, 1, noise[rows])
+        return clipped_gradients(vae_loss(spec), params, parts, 1.0).value[0]
+
+    every = torch.arange(n)
+    moved = float((total(every) - total(every[1:])).norm())
+    assert moved <= 1.0
+    assert abs(moved - (1 - ROUNDING)) < ROUNDING / 100, "more of the reserve is used than is said"
 
 
 @pytest.mark.parametrize("size", [1e20, 3e22, 1e30])

@@ -65,22 +65,25 @@ def sample(
 
 
 def verify(release: Path = RELEASE, json: bool = JSON) -> None:
-    """Recompute the claim of a release; check its hashes, ledger and plan.
+    """Recompute the claim of a release, draw its sample again and compare every file.
 
     Examples:  understudy verify release  ·  understudy verify release.zip --json
     """
     with plain_errors(json):
         from understudy.cli.claims import claims_panel
-        from understudy.release import verify as verify_release
+        from understudy.run.verification import verify as verify_release
 
         verdict = verify_release(release)
         if json:
             said = [claim.to_dict() for claim in verdict.release.claims]
-            print_json({"ok": True, "checks": list(verdict.checks), "claims": said})
+            notes = list(verdict.notes)
+            print_json({"ok": True, "checks": [*verdict.checks], "notes": notes, "claims": said})
             return
         console = Console()
         for check in verdict.checks:
             console.print(f"[green]✓[/] {check}", soft_wrap=True)
+        for note in verdict.notes:
+            console.print(f"[yellow]–[/] {note}", soft_wrap=True)
         console.print(claims_panel(verdict.release.claims))
         console.print(
             "[dim]The figures follow from the plan and the ledger. That the run was carried out "

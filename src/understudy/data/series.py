@@ -87,7 +87,7 @@ def fill_missing(series: np.ndarray, schema: Schema) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _Sorted:
     """A file's rows in order: ``order`` [n] sorts them by series and time; ``codes`` [n]
     then is each row's series, ``starts`` and ``counts`` [k] are its place, ``names`` [k] its id.
     """
@@ -107,7 +107,7 @@ class _Windows:
     held: np.ndarray
 
 
-def _ordered(frame: pd.DataFrame, schema: Schema) -> _Rows:
+def _ordered(frame: pd.DataFrame, schema: Schema) -> _Sorted:
     codes, names = _series_of(frame, schema)
     time = None
     if schema.time is not None:
@@ -117,7 +117,7 @@ def _ordered(frame: pd.DataFrame, schema: Schema) -> _Rows:
     if time is not None:
         _check_steps(time[order], codes, schema)
     counts = np.bincount(codes, minlength=len(names))
-    return _Rows(order, codes, np.cumsum(counts) - counts, counts, names)
+    return _Sorted(order, codes, np.cumsum(counts) - counts, counts, names)
 
 
 def _series_of(frame: pd.DataFrame, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
@@ -210,7 +210,7 @@ def _words(every: float | str) -> str:
     return every if isinstance(every, str) else f"{every:g}"
 
 
-def _cut(rows: _Rows, schema: Schema) -> _Windows:
+def _cut(rows: _Sorted, schema: Schema) -> _Windows:
     """One record per series, or windows of it at the public stride."""
     length, counts = schema.shape[0], rows.counts
     _check_lengths(counts, schema)

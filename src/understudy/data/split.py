@@ -35,7 +35,7 @@ TRIED = 1_000
 
 
 @dataclass(frozen=True)
-class Table:
+class Unsplit:
     """The rows to split, what they were encoded from, and the randomness of the split."""
 
     schema: Schema
@@ -111,7 +111,8 @@ def split(
         raise StudyError("at least one site", str(sites), "change sites")
     check_options(how, options)
     generator = rng.numpy("split") if isinstance(rng, Streams) else rng
-    return _parts(SPLITS[how](Table(schema, encoded, records, generator), sites, **options), sites)
+    table = Unsplit(schema, encoded, records, generator)
+    return _parts(SPLITS[how](table, sites, **options), sites)
 
 
 def check_options(how: str, options: Iterable[str]) -> None:
@@ -130,12 +131,12 @@ def option_names(how: str) -> list[str]:
     return list(inspect.signature(SPLITS[how]).parameters)[2:]
 
 
-def pooled(table: Table, sites: int) -> np.ndarray:
+def pooled(table: Unsplit, sites: int) -> np.ndarray:
     """All rows at one site."""
     return np.zeros(len(table), np.int64)
 
 
-def uniform(table: Table, sites: int) -> np.ndarray:
+def uniform(table: Unsplit, sites: int) -> np.ndarray:
     """Equal shares. Each run of as many rows as there are sites is dealt one to a site."""
     if table.rows.person is not None:
         return (table.draws(1)[:, 0] * sites).astype(np.int64)
@@ -143,7 +144,7 @@ def uniform(table: Table, sites: int) -> np.ndarray:
     return table.rng.random((runs, sites)).argsort(axis=1).ravel()[table.places]
 
 
-def kmeans(table: Table, sites: int) -> np.ndarray:
+def kmeans(table: Unsplit, sites: int) -> np.ndarray:
     """One cluster of similar rows per site: sizes and contents differ widely."""
     from sklearn.cluster import KMeans, MiniBatchKMeans
 
@@ -159,7 +160,7 @@ def kmeans(table: Table, sites: int) -> np.ndarray:
         return table.together(fitted.fit_predict(table.rows.x).astype(np.int64))
 
 
-def geometric(table: Table, sites: int, a: float = 0.99) -> np.ndarray:
+def geometric(table: Unsplit, sites: int, a: float = 0.99) -> np.ndarray:
     """Site k with probability p(1-p)^(k-1), p = 1-(1-a)^(1/N); beyond N: anywhere."""
     if not 0 < a < 1:
         raise StudyError("a between 0 and 1", str(a), "change a")
@@ -168,7 +169,7 @@ def geometric(table: Table, sites: int, a: float = 0.99) -> np.ndarray:
     return np.where(site < sites, site, np.floor(second * sites)).astype(np.int64)
 
 
-def dirichlet(table: Table, sites: int, alpha: float = 0.5) -> np.ndarray:
+def dirichlet(table: Unsplit, sites: int, alpha: float = 0.5) -> np.ndarray:
     """Shares of each class are drawn from Dirichlet(alpha): a small alpha skews the labels."""
     if not 0 < alpha < np.inf:
         raise StudyError("alpha above 0", str(alpha), "change alpha")
@@ -184,7 +185,7 @@ def dirichlet(table: Table, sites: int, alpha: float = 0.5) -> np.ndarray:
     return site
 
 
-def classes(table: Table, sites: int, classes_per_site: int = 2) -> np.ndarray:
+def classes(table: Unsplit, sites: int, classes_per_site: int = 2) -> np.ndarray:
     """Each site has only so many classes; a row goes to any of the sites that have its class."""
     count = table.schema.n_classes
     if not 1 <= classes_per_site <= count:
@@ -201,12 +202,12 @@ def classes(table: Table, sites: int, classes_per_site: int = 2) -> np.ndarray:
     return site
 
 
-def column(table: Table, sites: int, column: str = "") -> np.ndarray:
+def column(table: Unsplit, sites: int, column: str = "") -> np.ndarray:
     """A site per value of a column; if there are more values than sites, they take turns."""
     return _column_codes(table, column) % sites
 
 
-def blocks_of_time(table: Table, sites: int) -> np.ndarray:
+def blocks_of_time(table: Unsplit, sites: int) -> np.ndarray:
     """Equal stretches of time, one per site; -1 for windows that reach into the next one."""
     timed = None if table.records is None else by_time(table.records)
     if timed is None:
@@ -256,7 +257,7 @@ def most_blocks(sites: int, recording: np.ndarray, start: np.ndarray, length: in
     return next((n for n in tried if _all_have_windows(n, recording, start, length)), sure)
 
 
-def person(table: Table, sites: int, least: int = 1) -> np.ndarray:
+def person(table: Unsplit, sites: int, least: int = 1) -> np.ndarray:
     """A site per person, in order of first appearance; -1 for those with fewer rows than least."""
     most = table.schema.rows_per_person
     if table.rows.person is None or most is None:
@@ -306,7 +307,7 @@ def _deal_classes(n: int, sites: int, each: int, *, rng: np.random.Generator) ->
     return seen
 
 
-def _column_codes(table: Table, name: str) -> np.ndarray:
+def _column_codes(table: Unsplit, name: str) -> np.ndarray:
     """The value of a column in each row, as a number."""
     schema, rows, records = table.schema, table.rows, table.records
     if name == schema.label:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from understudy.privacy.terms import Trust, Unit
+from understudy.settings import Settings
 
 __all__ = ["RecipeInfo"]
 
@@ -20,7 +21,7 @@ class RecipeInfo:
     kinds: tuple[str, ...]
     supports: frozenset[tuple[Unit, Trust]]
     default: tuple[Unit, Trust]
-    options: type
-    rounds: int
+    options: type = Settings
+    rounds: int = 1
     corrections: str = ""
     cohort: int = 1  # sites of a round at least, where a recipe of choices may set its own rounds

@@ -52,11 +52,11 @@ class RecordGradients:
         return RecordGradients({name: part.without(records) for name, part in self.parts.items()})
 
     def weighted_sum(self, weight: Tensor) -> Params:
-        """Σ over a client's records of weight × gradient: ``[C, …]`` by parameter name."""
+        """Σ over a client's records of weight × gradient, in double: ``[C, …]`` by parameter."""
         return {
             prefix + name: value
             for prefix, part in self.parts.items()
-            for name, value in part.weighted_sum(weight).items()
+            for name, value in part.weighted_sum(weight.double()).items()
         }
 
 
@@ -75,8 +75,8 @@ class _Outer:
         return _Outer(_blank(self.x, records), _blank(self.slope, records))
 
     def weighted_sum(self, weight: Tensor) -> Params:
-        slope = self.slope * weight.unsqueeze(2).to(self.slope.dtype)
-        return {"weight": torch.bmm(self.x.transpose(1, 2), slope), "bias": slope.sum(1)}
+        slope = self.slope.double() * weight.unsqueeze(2)
+        return {"weight": torch.bmm(self.x.double().transpose(1, 2), slope), "bias": slope.sum(1)}
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ def _blank(value: Tensor, records: Tensor) -> Tensor:
 
 
 def _weighted(value: Tensor, weight: Tensor) -> Tensor:
-    """``[C, B, …]`` and ``[C, B]`` → ``[C, …]``."""
-    total = torch.bmm(weight.unsqueeze(1).to(value.dtype), value.flatten(2))
+    """``[C, B, …]`` and ``[C, B]`` in double → ``[C, …]``."""
+    total = torch.bmm(weight.unsqueeze(1), value.flatten(2).double())
     return total.reshape(len(value), *value.shape[2:])
 
 

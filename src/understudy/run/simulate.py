@@ -30,7 +30,7 @@ from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.ledger import Ledger, receipts_in
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import build
-from understudy.release.bundle import Release
+from understudy.release.bundle import MOST_ROWS, Release
 from understudy.release.classifier import Classifier
 from understudy.release.generator import Generator
 from understudy.run.budgets import begin, note_release, own_noise, site_plans
@@ -106,8 +106,9 @@ def _silent(doing: Doing, done: int, total: int) -> None:
 def _run(study: Study, sites: Sequence[Records] | None, how: _How) -> Release:
     recipe = build(study)
     claims(recipe.plan, "os")  # a plan that no claim can be made for is refused here
-    if how.rows < 0:
-        raise StudyError("a sample of 0 rows or more", f"{how.rows}", "ask for 1000, say")
+    if not 0 <= how.rows <= MOST_ROWS:
+        sample = f"a sample of 0 to {MOST_ROWS:,} rows"
+        raise StudyError(sample, f"{how.rows}", "ask for 1000; draw more from the release")
     with workplace(how.out, how.resume) as folder:
         journal = Journal.open(folder, study, how.seed, how.resume)
         rng = journal.streams.child("data")

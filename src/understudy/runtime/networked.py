@@ -153,11 +153,13 @@ class Participant:
         return reply
 
     def _check_turn(self, envelope: Envelope, kept: Kept) -> None:
-        """One run, rounds in order, and none that was begun and not finished."""
+        """One run, planned rounds in order, and none that was begun and not finished."""
         if kept.run not in ("", envelope.run):
             raise WireError("the run this site has joined", "another", "join it in another folder")
         if envelope.round < kept.round:
             raise WireError(f"round {kept.round} or later", "an earlier one", "drop the message")
+        if envelope.round >= (length := self.sites.recipe.plan.length):
+            raise WireError(f"one of {length} planned rounds", "a later one", "drop the message")
         if envelope.round == kept.round and not kept.reply:
             raise WireError(
                 "a round that was answered here",

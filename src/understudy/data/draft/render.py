@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from understudy.data.draft.found import MAX_LISTED, RARE, Found, FoundColumn, Setting
 from understudy.data.schema_toml import toml_key, toml_value
@@ -76,7 +76,19 @@ ALERTS = {
     "array": "X holds {dtype}, so it was taken for series of {length} steps and {channels} "
     "channels. If these are images, save them as whole numbers 0–255 (uint8) and draft again.",
 }
-CONSTANT = ("constant column", "constant channel", "constant and no channel")
+DECISIONS = {
+    "other": "Needs your decision before the schema can be used: {names} (look like identifiers, "
+    "personal data or free text).",
+    "classes": "Needs your decision: {names} is no channel. If it holds the classes, draft again "
+    'with {label}; else leave it out, kind = "ignore".',
+    "empty": "Needs your decision, too: {names} (no values in this file).",
+    "same": "The same value everywhere: {names}. Needs your decision, as the remarks say: leave "
+    "it out, or give it bounds that are public knowledge.",
+}
+GROUPS = {"perhaps the classes": "classes", "no values": "empty"} | {
+    why: "same" for why in DECIDE if why.startswith("constant")
+}
+"""Which decision a reason leads to, unless it is the first."""
 
 
 def render(found: Found) -> str:
@@ -124,32 +136,12 @@ def warnings(found: Found) -> list[str]:
 
 def _decisions(columns: Sequence[FoundColumn]) -> list[str]:
     """What a human must decide."""
-    classes, empty = (_of(columns, {why}) for why in ("perhaps the classes", "no values"))
-    same = _of(columns, CONSTANT)
-    others = _of(columns, set(DECIDE) - {"perhaps the classes", "no values", *CONSTANT})
     said = []
-    if others:
-        said.append(
-            f"Needs your decision before the schema can be used: {', '.join(others)} "
-            "(look like identifiers, personal data or free text)."
-        )
-    said += [
-        f"Needs your decision: {name} is no channel. If it holds the classes, draft again with "
-        f'{_as_label(name)}; else leave it out, kind = "ignore".'
-        for name in classes
-    ]
-    if empty:
-        said.append(f"Needs your decision, too: {', '.join(empty)} (no values in this file).")
-    if same:
-        said.append(
-            f"The same value everywhere: {', '.join(same)}. Needs your decision, as the remarks "
-            "say: leave it out, or give it bounds that are public knowledge."
-        )
+    for group, words in DECISIONS.items():
+        names = [c.name for c in columns if c.why and GROUPS.get(c.why, "other") == group]
+        told = names if group == "classes" else [", ".join(names)] if names else []
+        said += [words.format(names=name, label=_as_label(name)) for name in told]
     return said
-
-
-def _of(columns: Sequence[FoundColumn], whys: Collection[str]) -> list[str]:
-    return [column.name for column in columns if column.why in whys]
 
 
 def _as_label(name: str) -> str:

@@ -62,8 +62,8 @@ __all__ = ["RecordDpdFVAE", "record_level"]
 
 _LEAST_SPREAD = -3.0
 _SINGLE = (
-    "gradients of records are computed in single precision: 0.1 % of the bound is set aside for "
-    "their rounding, which is measured and not proven to suffice"
+    "gradients of records are computed in single precision and added in double: 0.1 % of the bound "
+    "is set aside for rounding, of which measurements use less than a hundredth; that is no proof"
 )
 
 
