@@ -286,7 +286,7 @@ def wider(entry: dict) -> dict:
         edit(1, round=7),
         edit(1, round=0.5),
         edit(1, part="other"),
-        edit(1, slot="client"),
+        edit(1, where="client"),
         edit(1, source="os"),
         edit(1, std="2"),
         edit(1, extra=1),
