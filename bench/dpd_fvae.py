@@ -32,11 +32,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from measures import score_images
 
 from understudy import Records, Release, Schema, Study, run
 from understudy.evaluation import students
 from understudy.evaluation.frechet import measure_frechet
-from understudy.evaluation.images import score_images
 from understudy.evaluation.rows import Rows
 from understudy.recipes import build
 from understudy.release.generator import Generator
@@ -186,11 +186,11 @@ def one(
     found: dict[str, Any] = {"seed": seed, "minutes_training": round(minutes, 2)}
     rng = Streams.from_seed(seed)
     synthetic = drawn(release.generator, rows, seed)
-    test = (data.test.x, data.test.y, data.schema)
-    found["accuracy"] = score_images(synthetic.x, synthetic.y, *test, rng=rng, training=how)
+    test = (data.test, data.schema)
+    found["accuracy"] = score_images(synthetic, *test, rng=rng, training=how)
     for name, generator in halves(release.generator).items() if seed == args.seeds[0] else ():
         half = drawn(generator, rows, seed)
-        found[f"{CNN}, {name}"] = score_images(half.x, half.y, *test, rng=rng, training=how)[CNN]
+        found[f"{CNN}, {name}"] = score_images(half, *test, rng=rng, training=how)[CNN]
     found["frechet_cnn_features"] = _frechet(data, synthetic)
     found["minutes"] = round((time.perf_counter() - start) / 60, 2)
     return found, release
@@ -251,7 +251,9 @@ def main() -> None:
     parser.add_argument("--trust", choices=("central", "local", "all"), default="all")
     parser.add_argument("--epsilon", choices=("10", "1", "all"), default="all")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--quick", action="store_true", help="one short run per trust: does it work")
+    parser.add_argument(
+        "--quick", action="store_true", help="one short run per trust: does it work"
+    )
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--picture", type=Path, help="a folder for pictures of samples")
     parser.add_argument("--threads", type=int, default=1)

@@ -34,6 +34,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from common import arguments, load, provenance, save, spread
+from measures import coverage, mmd, next_step_mae
 from understudy.federation.slots import Private
 
 from understudy import Records, Release, Schema, Study, run
@@ -41,8 +42,7 @@ from understudy.data.bundled import sines
 from understudy.data.schema import Column
 from understudy.data.shards import Shards
 from understudy.data.table import write
-from understudy.evaluation.clouds import coverage, mmd
-from understudy.evaluation.forecasts import Forecasting, next_step_mae
+from understudy.evaluation.forecasts import Forecasting
 from understudy.federation.recipe import State, Task
 from understudy.privacy.claim import headline
 from understudy.recipes import RECIPES, build, fedstdg

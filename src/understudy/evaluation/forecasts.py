@@ -26,10 +26,9 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
 from understudy.data.schema import Schema
-from understudy.errors import DataError
 from understudy.evaluation.rows import Rows
 from understudy.evaluation.score import Compared, Score, interval, weights
-from understudy.evaluation.students import Tick, silent
+from understudy.evaluation.students import Tick
 from understudy.evaluation.utility import Progress, StudentScores, ticker
 from understudy.nets.student import Dense, Student, init, logits, one_thread
 from understudy.rng import Streams
@@ -42,7 +41,6 @@ __all__ = [
     "Forecasts",
     "forecasters",
     "measure_forecasts",
-    "next_step_mae",
 ]
 
 MAE = "next-step error (MAE)"
@@ -91,23 +89,6 @@ class Forecasts:
         }
 
 
-def next_step_mae(
-    train: np.ndarray,
-    test: np.ndarray,
-    *,
-    rng: Streams,
-    training: Forecasting | None = None,
-    progress: Tick | None = None,
-) -> float:
-    """Error on ``test`` of an LSTM that learnt from ``train``, both ``[n, L, W]`` in [0, 1].
-
-    Mean over all steps but the first and all channels. The same ``rng`` gives the same figure.
-    """
-    _check(train, test)
-    learn = forecasters(training)["LSTM"]
-    return float(learn(train, test, rng, progress or silent).mean())
-
-
 def forecasters(training: Forecasting | None = None) -> Mapping[str, Forecaster]:
     """The models by name: the LSTM for all steps, the other two for the last one."""
     how = training or FORECASTING
@@ -146,16 +127,6 @@ def measure_forecasts(
     repeated = np.abs(np.diff(held, axis=1)).mean((1, 2))
     notes = () if len(train) else ("No real training rows: models learn from synthetic rows only.",)
     return Forecasts(tuple(models), _score(repeated, rng.numpy("bootstrap")), notes)
-
-
-def _check(train: np.ndarray, test: np.ndarray) -> None:
-    fits = train.ndim == test.ndim == 3 and train.shape[1:] == test.shape[1:]
-    if not fits or train.shape[1] < 2 or min(len(train), len(test)) == 0:
-        raise DataError(
-            "windows [n, length, channels] of two or more steps on both sides",
-            f"{list(train.shape)} and {list(test.shape)}",
-            "cut both into windows of the same length",
-        )
 
 
 def _windows(schema: Schema, rows: Rows) -> np.ndarray:

@@ -12,7 +12,7 @@ so that floor is a little high.)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,6 @@ import numpy as np
 import torch
 
 from understudy.data.schema import Schema
-from understudy.errors import DataError
 from understudy.evaluation import students
 from understudy.evaluation.rows import Rows
 from understudy.evaluation.score import Compared, Score, distance, weights
@@ -65,17 +64,6 @@ class Frechet:
         return Frechet(
             self.scores + other.scores, self.notes + other.notes, self.remarks + other.remarks
         )
-
-
-def frechet_distance(a: np.ndarray, b: np.ndarray) -> float:
-    """Fréchet distance of the Gaussians fitted to features ``[n, D]`` and ``[m, D]``.
-
-    Needs two rows on each side. With fewer rows than features the covariances are singular: the
-    distance is still defined, but far too large.
-    """
-    if min(len(a), len(b)) < 2:
-        raise DataError("two or more rows on each side", f"{len(a)} and {len(b)}", "add rows")
-    return _between(_moments(a), _moments(b))
 
 
 def measure_frechet(
@@ -157,28 +145,29 @@ def _few(name: str, clouds: list[np.ndarray]) -> tuple[str, ...]:
     )
 
 
-@dataclass(frozen=True)
-class _Moments:
-    mean: np.ndarray
-    cover: np.ndarray
+def frechet_distance(
+    a: np.ndarray, b: np.ndarray, drawn: Sequence[np.ndarray | None] = (None, None)
+) -> float:
+    """Fréchet distance of the Gaussians fitted to features ``[n, D]`` and ``[m, D]``.
+
+    Rows count as often as they are ``drawn``, or once. (C₁C₂)^½ has the trace of
+    (C₁^½ C₂ C₁^½)^½, which is symmetric.
+    """
+    (mean, cover), (other_mean, other) = map(_moments, (a, b), drawn)
+    values, vectors = np.linalg.eigh(cover)
+    root = vectors * np.sqrt(_positive(values)) @ vectors.T
+    shared = np.sqrt(_positive(np.linalg.eigvalsh(root @ other @ root))).sum()
+    apart = ((mean - other_mean) ** 2).sum() + np.trace(cover) + np.trace(other)
+    return float(max(0.0, apart - 2 * shared))
 
 
-def _moments(x: np.ndarray, drawn: np.ndarray | None = None) -> _Moments:
-    """Mean and covariance in float64, of rows as often as they are ``drawn``."""
+def _moments(x: np.ndarray, drawn: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance in float64."""
     x = x.astype(np.float64)
     w = np.ones(len(x)) if drawn is None else drawn.astype(np.float64)
     mean = w @ x / w.sum()
     x -= mean
-    return _Moments(mean, (x * w[:, None]).T @ x / (w.sum() - 1))
-
-
-def _between(a: _Moments, b: _Moments) -> float:
-    """The distance; (C₁C₂)^½ has the trace of (C₁^½ C₂ C₁^½)^½, which is symmetric."""
-    values, vectors = np.linalg.eigh(a.cover)
-    root = vectors * np.sqrt(_positive(values)) @ vectors.T
-    shared = np.sqrt(_positive(np.linalg.eigvalsh(root @ b.cover @ root))).sum()
-    apart = ((a.mean - b.mean) ** 2).sum() + np.trace(a.cover) + np.trace(b.cover)
-    return float(max(0.0, apart - 2 * shared))
+    return mean, (x * w[:, None]).T @ x / (w.sum() - 1)
 
 
 def _positive(values: np.ndarray) -> np.ndarray:
@@ -197,5 +186,5 @@ def _score(
     name: str, side: np.ndarray, test: np.ndarray, rng: np.random.Generator, times: int
 ) -> Score:
     pairs = zip(*(weights(len(x), rng=rng, times=times) for x in (side, test)), strict=True)
-    draws = [_between(_moments(side, a), _moments(test, b)) for a, b in pairs]
+    draws = [frechet_distance(side, test, pair) for pair in pairs]
     return distance(name, np.array(draws), len(test))
