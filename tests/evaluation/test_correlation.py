@@ -12,7 +12,7 @@ from understudy.evaluation.correlation import (
     matrix_distance,
     pearson,
 )
-from understudy.evaluation.utility import Rows
+from understudy.evaluation.rows import Rows
 
 SCHEMA = Schema(
     "table",

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from understudy.data.schema import Column, Schema
+from understudy.evaluation.rows import Rows
 from understudy.evaluation.students import students
-from understudy.evaluation.utility import Rows, Utility, measure_utility
+from understudy.evaluation.utility import Utility, measure_utility
 from understudy.rng import Streams
 
 SCHEMA = Schema(

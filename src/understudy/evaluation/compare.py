@@ -29,6 +29,7 @@ from understudy.evaluation.forecasts import Forecasts, measure_forecasts
 from understudy.evaluation.frechet import Sides, measure_frechet
 from understudy.evaluation.rows import Rows
 from understudy.evaluation.score import INTERNAL
+from understudy.evaluation.students import silent
 from understudy.evaluation.utility import Progress, Utility, measure_utility, share
 from understudy.privacy.claim import Claim
 from understudy.rng import Streams
@@ -94,7 +95,7 @@ def evaluate(
     test: Records | str | Path | None = None,
     inception: str | Path | None = None,
     rng: Streams | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Scores:
     """Score ``release`` against ``real`` rows and write the report into ``out``.
 
@@ -106,32 +107,27 @@ def evaluate(
 
     folder = _checked(Path(out), release)
     network = None if inception is None else _inception(inception, release.schema)
-    tell = progress or _silent
     streams = rng or Streams.from_seed(0)
     schema = release.schema
-    train, held, notes = _real_rows(schema, real, test, streams, tell)
+    train, held, notes = _real_rows(schema, real, test, streams, progress)
     synthetic = _synthetic_rows(release, max(LEAST, len(train)), streams)
     sides = (synthetic, train, held)
-    part, classes = share(tell, READ, 400), streams.child("students")
+    part, classes = share(progress, READ, 400), streams.child("students")
     found = measure_utility(schema, *sides, rng=classes, progress=part)
-    part, steps = share(tell, 400, 700), streams.child("forecasts")
+    part, steps = share(progress, 400, 700), streams.child("forecasts")
     ahead = measure_forecasts(schema, *sides, rng=steps, progress=part)
-    apart = _fidelity(schema, sides, network, streams, tell)
-    tell("a map of records", 900, 1000)
+    apart = _fidelity(schema, sides, network, streams, progress)
+    progress("a map of records", 900, 1000)
     places = embed(held, synthetic, rng=streams.child("map"))
-    tell("report", 950, 1000)
+    progress("report", 950, 1000)
     rows = {"synthetic": len(synthetic), "train": len(train), "test": len(held)}
     claims, manifest = tuple(release.claims), release.manifest
     scores = Scores(schema.name, rows, found, ahead, apart, claims, manifest, notes, folder)
     page = render(Material(schema, scores, *sides, places), rng=streams.numpy("pictures"))
     text = json.dumps(scores.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
     _write(folder, dict(zip(FILES, (text + "\n", page), strict=True)))
-    tell("report", 1000, 1000)
+    progress("report", 1000, 1000)
     return scores
-
-
-def _silent(stage: str, done: int, total: int) -> None:
-    """Tell nobody."""
 
 
 def _inception(path: str | Path, schema: Schema) -> Inception:

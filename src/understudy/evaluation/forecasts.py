@@ -28,7 +28,7 @@ from torch import Tensor
 from understudy.data.schema import Schema
 from understudy.evaluation.rows import Rows
 from understudy.evaluation.score import Compared, Score, interval, weights
-from understudy.evaluation.students import Tick
+from understudy.evaluation.students import Tick, silent
 from understudy.evaluation.utility import Progress, StudentScores, ticker
 from understudy.nets.student import Dense, Student, init, logits, one_thread
 from understudy.rng import Streams
@@ -102,7 +102,7 @@ def measure_forecasts(
     test: Rows,
     *,
     rng: Streams,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Forecasts:
     """Train every model on ``synthetic`` and on ``train``; test both on ``test``. Series only."""
     if schema.kind != "series":

@@ -24,13 +24,12 @@ from understudy.evaluation.score import (
     score_commonest,
     score_f1,
 )
-from understudy.evaluation.students import Learner, Tick, answer, students
+from understudy.evaluation.students import Learner, Tick, answer, silent, students
 from understudy.rng import Streams
 
 __all__ = [
     "COMMONEST",
     "Progress",
-    "Rows",
     "StudentScores",
     "Utility",
     "measure_utility",
@@ -96,7 +95,7 @@ def measure_utility(
     test: Rows,
     *,
     rng: Streams,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     learners: Mapping[str, Learner] | None = None,
 ) -> Utility:
     """Train every student on ``synthetic`` and on ``train``; score both on ``test``.
@@ -170,12 +169,11 @@ def _notes(schema: Schema, synthetic: Rows, train: Rows, test: Rows) -> tuple[st
     return tuple(notes)
 
 
-def ticker(progress: Progress | None, stage: str, step: int, steps: int) -> Tick:
+def ticker(progress: Progress, stage: str, step: int, steps: int) -> Tick:
     """Report the work inside one of several equal steps."""
 
     def tick(done: int, total: int) -> None:
-        if progress is not None:
-            progress(stage, step * 1000 + 1000 * done // total, steps * 1000)
+        progress(stage, step * 1000 + 1000 * done // total, steps * 1000)
 
     tick(0, 1)
     return tick
