@@ -5,6 +5,7 @@ import pytest
 
 from understudy.data.schema import Column, Schema
 from understudy.evaluation.rows import Rows
+from understudy.evaluation.score import plain
 from understudy.evaluation.students import students
 from understudy.evaluation.utility import Utility, measure_utility
 from understudy.rng import Streams
@@ -55,7 +56,7 @@ def test_beside_the_students_stands_what_takes_no_learning() -> None:
     test = rows(90, 2, classes=(0, 1, 1, 1))
     found = run(rows(60, 0), rows(60, 1), test)
     assert found.naive is not None and found.naive.value == (test.y == 1).mean()
-    assert found.to_dict()["naive"]["value"] == round(found.naive.value, 6)
+    assert plain(found)["naive"]["value"] == round(found.naive.value, 6)
 
 
 def test_same_streams_give_the_same_scores() -> None:
@@ -127,7 +128,7 @@ def test_image_students_are_the_three_of_the_paper() -> None:
     y = draw.integers(0, 2, 80)
     x = (draw.random((80, 16)) * 0.5 + 0.5 * y[:, None]).astype(np.float32)
     found = run(Rows(x, y), Rows(x, y), Rows(x, y), schema)
-    assert found.positive == "b"
+    assert found.positive_class == "b"
     names = ["logistic regression", "multi-layer perceptron", "convolutional network"]
     assert [s.student for s in found.students] == names
     assert all(s["accuracy"].synthetic.value > 0.95 for s in found.students)

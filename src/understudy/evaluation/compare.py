@@ -28,7 +28,7 @@ from understudy.evaluation.fidelity import Fidelity, measure_fidelity
 from understudy.evaluation.forecasts import Forecasts, measure_forecasts
 from understudy.evaluation.frechet import Sides, measure_frechet
 from understudy.evaluation.rows import Rows
-from understudy.evaluation.score import INTERNAL
+from understudy.evaluation.score import INTERNAL, plain
 from understudy.evaluation.students import silent
 from understudy.evaluation.utility import Progress, Utility, measure_utility, share
 from understudy.privacy.claim import Claim
@@ -79,9 +79,9 @@ class Scores:
             "name": self.name,
             "rows": dict(self.rows),
             "notes": list(self.notes),
-            "utility": {"mark": INTERNAL, **self.utility.to_dict()},
-            "forecasts": {"mark": INTERNAL, **self.forecasts.to_dict()},
-            "fidelity": {"mark": INTERNAL, **self.fidelity.to_dict()},
+            "utility": {"mark": INTERNAL, **plain(self.utility)},
+            "forecasts": {"mark": INTERNAL, **plain(self.forecasts)},
+            "fidelity": {"mark": INTERNAL, **plain(self.fidelity)},
             "privacy": {"mark": "public", "claims": [claim.to_dict() for claim in self.claims]},
             "provenance": {"mark": "public", "release": self.manifest},
         }

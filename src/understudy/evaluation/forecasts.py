@@ -80,14 +80,6 @@ class Forecasts:
         """The LSTM's error: the one to quote."""
         return self.models[0][MAE] if self.models else None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for scores.json."""
-        return {
-            "models": [m.to_dict() for m in self.models],
-            "naive": self.naive.to_dict() if self.naive else None,
-            "notes": list(self.notes),
-        }
-
 
 def forecasters(training: Forecasting | None = None) -> Mapping[str, Forecaster]:
     """The models by name: the LSTM for all steps, the other two for the last one."""

@@ -18,7 +18,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -44,10 +43,6 @@ class Joint:
     ways: int
     sets: int
     distance: Compared
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for scores.json."""
-        return {"ways": self.ways, "sets": self.sets, "distance": self.distance.to_dict()}
 
 
 def attribute_codes(schema: Schema, rows: Rows) -> np.ndarray:

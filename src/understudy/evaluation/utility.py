@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -59,10 +58,6 @@ class StudentScores:
     def __getitem__(self, name: str) -> Compared:
         return next(score for score in self.scores if score.name == name)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for scores.json."""
-        return {"student": self.student, "scores": [s.to_dict() for s in self.scores]}
-
 
 @dataclass(frozen=True)
 class Utility:
@@ -70,22 +65,13 @@ class Utility:
 
     students: tuple[StudentScores, ...]
     notes: tuple[str, ...] = ()
-    positive: str | None = None
+    positive_class: str | None = None
     naive: Score | None = None
 
     @property
     def best(self) -> StudentScores | None:
         """The student to quote: the one that does best when trained on real rows."""
         return max(self.students, key=_real_accuracy, default=None)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for scores.json."""
-        return {
-            "students": [s.to_dict() for s in self.students],
-            "positive_class": self.positive,
-            "naive": self.naive.to_dict() if self.naive else None,
-            "notes": list(self.notes),
-        }
 
 
 def measure_utility(
