@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import typer
 from rich.console import Console
 
-from understudy.cli.console import JSON, QUIET, bar, check_new, plain_errors, print_json, reading
+from understudy.cli.console import JSON, QUIET, READING, bar, check_new, plain_errors, print_json
 from understudy.errors import OutputError
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ def predict(
         loaded = Release.load(release)
         kind = loaded.classifier.kind  # a generator is refused before any row is read
         with bar(f"predicting ({kind})", quiet or json) as tick:
-            tick(0, 1, f"reading {NOUNS[loaded.schema.kind]}")
-            rows = read_rows(data, loaded.schema, progress=reading(tick))
+            tick(f"reading {NOUNS[loaded.schema.kind]}", 0, 1)
+            rows = read_rows(data, loaded.schema, progress=partial(tick, READING))
             said, measured = _predict(loaded, rows, tick)
             write(Records(frame=said), output)
         if json:
@@ -94,7 +95,7 @@ Measured: TypeAlias = "tuple[Score, Score]"
 
 
 def _predict(
-    release: Release, rows: Records, tick: Callable[[int, int, str], None]
+    release: Release, rows: Records, tick: Callable[[str, int, int], None]
 ) -> tuple[pd.DataFrame, Measured | None]:
     """Predictions of all rows, a batch at a time, measured if the rows have labels."""
     import numpy as np
@@ -109,7 +110,7 @@ def _predict(
         batch = rows.take(np.arange(start, min(start + BATCH, len(rows))))
         said.append(release.predict(batch))
         truth.append(labels(release.schema, batch))
-        tick(start + len(batch), len(rows), NOUNS[release.schema.kind])
+        tick(NOUNS[release.schema.kind], start + len(batch), len(rows))
     whole = pd.concat(said, ignore_index=True)
     known = [y for y in truth if y is not None]
     if not known or whole.empty:
