@@ -34,13 +34,13 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from common import arguments, load, provenance, save, spread
+from measures import coverage, mmd, next_step_mae
 
 from understudy import Records, Release, Schema, Study, run
 from understudy.data.bundled import sines
 from understudy.data.schema import Column
 from understudy.data.table import write
-from understudy.evaluation.clouds import coverage, mmd
-from understudy.evaluation.forecasts import Forecasting, next_step_mae
+from understudy.evaluation.forecasts import Forecasting
 from understudy.federation.recipe import State, Task, Update
 from understudy.federation.site import Site
 from understudy.privacy.claim import headline
