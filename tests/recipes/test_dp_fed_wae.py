@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from understudy.federation.slots import Private
 
+from recipes.at_site import at_site
 from understudy import Records
 from understudy.data.encode import encode
 from understudy.data.schema import Column, Schema
@@ -21,7 +21,9 @@ from understudy.errors import ReleaseError, StudyError, WireError
 from understudy.federation.recipe import Task
 from understudy.nets import layers
 from understudy.nets.classifier import ClassifierNet
-from understudy.privacy.select import Selection, choose, spread
+from understudy.privacy.mechanism import Use
+from understudy.privacy.plan import Part
+from understudy.privacy.select import Selection
 from understudy.recipes import build, selection, vae
 from understudy.recipes.dp_fed_wae.paper import PaperDpFedWAE
 from understudy.recipes.dp_fed_wae.parts import PartsDpFedWAE
@@ -90,7 +92,7 @@ def test_adults_net_is_the_one_of_table_4_3() -> None:
     recipe = build(study(ADULT, recipe=paper))
     assert isinstance(recipe, PaperDpFedWAE)
     assert recipe.spec.features == 125 and vae.size(recipe.spec) == 18_317
-    assert recipe.plan.parts[0].rule.top == round(0.25 * 18_317)
+    assert recipe.plan.own.parts[0].mechanism.top == round(0.25 * 18_317)
     assert recipe.task(recipe.init(rng=Streams.from_seed(0)), 0).values == {}, "no parts"
 
 
@@ -104,7 +106,8 @@ def test_by_parts_one_rule_serves_the_margins_the_label_and_the_net() -> None:
         "head": slice(net, net + 2 * 124),
     }
     largest = 16 * 123 + 123
-    assert recipe.plan.parts[0].rule.size == selection.room(largest, 0.05) == 2 * (2091 + 233)
+    (part,) = recipe.plan.own.parts
+    assert part.mechanism.size == selection.room(largest, 0.05) == 2 * (2091 + 233)
     turns = [recipe.turn(round) for round in range(1000)]
     assert turns[:50] == ["margins"] * 50, "values first"
     shares = {part: turns[50:].count(part) / 950 for part in recipe.parts}
@@ -118,10 +121,9 @@ def _one_round(recipe: PartsDpFedWAE, part: str, rows: pd.DataFrame) -> torch.Te
     """What one site of these rows would choose from in a round about a part."""
     data = encode(TABLE, from_frame(rows, TABLE))
     shards = Shards.pack(data, [np.arange(len(rows))])
-    rng = Streams.from_seed(0)
-    task = replace(recipe.task(recipe.init(rng=rng), 0), values={"part": part})
-    private = Private(recipe.plan, 0, rng.draws("noise"))
-    return recipe.local(task, {}, shards, private, rng=rng.draws("local"))[0]["update"][0]
+    state = recipe.init(rng=Streams.from_seed(0))
+    task = replace(recipe.task(state, 0), values={"part": part})
+    return recipe.local(task, at_site(recipe, shards))[0]["update"][0]
 
 
 @pytest.mark.parametrize(
@@ -179,12 +181,11 @@ def test_no_model_makes_a_site_fail_for_having_rows(part: str, model: str) -> No
     recipe, rng = build(study()), Streams.from_seed(0)
     sent = MODELS[model](recipe.init(rng=rng)["model"])
     data = encode(TABLE, from_frame(frame(4, seed=0), TABLE))
-    private = Private(recipe.plan, 0, rng.draws("noise"))
     for rows in (0, 1, 4):
         shards = Shards.pack(data, [np.arange(rows)])
         task = Task({"model": sent}, {"part": part})
-        update, _ = recipe.local(task, {}, shards, private, rng=rng.draws("local"))
-        assert update["update"].shape == (1, *recipe.plan.parts[0].shape)
+        update, _ = recipe.local(task, at_site(recipe, shards))
+        assert update["update"].shape == (1, *recipe.plan.own.parts[0].shape)
 
 
 @pytest.mark.parametrize("part", ["margins", "head", "encoder", "decoder"])
@@ -193,11 +194,11 @@ def test_a_model_of_another_kind_is_refused_by_every_site_alike(part: str, odd: 
     recipe, rng = build(study()), Streams.from_seed(0)
     task = Task({"model": odd(recipe.init(rng=rng)["model"])}, {"part": part})
     data = encode(TABLE, from_frame(frame(4, seed=0), TABLE))
-    private, said = Private(recipe.plan, 0, rng.draws("noise")), set()
+    said = set()
     for rows in (0, 1, 4):
         with pytest.raises(WireError, match="a task's model") as caught:
             shards = Shards.pack(data, [np.arange(rows)])
-            recipe.local(task, {}, shards, private, rng=rng.draws("local"))
+            recipe.local(task, at_site(recipe, shards))
         said.add(str(caught.value))
     assert len(said) == 1
 
@@ -381,11 +382,13 @@ def _votes(update: torch.Tensor) -> torch.Tensor:
     """What 400 sites with this update say at an ε that hardly distorts."""
     places = selection.room(10, 0.05)
     source = Streams.from_seed(0).sites("noise", 0, range(400))
-    terms = {"part": "update", "round": 0, "source": source}
     rule = Selection(places, 1, 1, 25.0)
-    messages, _ = choose(selection.both_signs(update.expand(400, 10), places, 0.05), rule, **terms)
+    use = Use(Part("update", (places,), "mean", "client", rule), "site", 0, source)
+    messages, _ = rule.seal(selection.both_signs(update.expand(400, 10), places, 0.05), use)
     assert 100 < int((messages[:, 0] > 0).sum()) < 300
-    return selection.folded(spread(messages, places).float(), 10, 0.05)
+    votes = torch.zeros(places, dtype=torch.float64)
+    rule.accumulate(votes, messages)
+    return selection.folded(votes.float(), 10, 0.05)
 
 
 def test_a_site_that_only_has_less_to_say_is_heard_whatever_the_coin() -> None:

@@ -10,14 +10,15 @@ import pandas as pd
 import pytest
 import torch
 from torch import Tensor
-from understudy.federation.slots import Private
 
+from recipes.at_site import at_site, first_memory
 from understudy.data.encode import Encoded
 from understudy.data.records import Records
 from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
 from understudy.data.table import from_frame, write
 from understudy.errors import BudgetError, DataError, PrivacyError, StudyError
+from understudy.federation.site import Site
 from understudy.nets.autoencoder import DECODER, ENCODER, decode, encode, vae_loss
 from understudy.privacy.claim import claims
 from understudy.privacy.clip import Bounded
@@ -29,10 +30,10 @@ from understudy.recipes.shared_vae import own_encoder
 from understudy.release.card import write_card
 from understudy.release.verify import verify
 from understudy.rng import NoiseSource, Streams
-from understudy.run import run
+from understudy.run import run, run_apart
 from understudy.study import Study
 from understudy.training import batches
-from understudy.training.dpsgd import Records as Batch
+from understudy.training.dpsgd import RecordBatch
 
 SITES, N = 4, 60  # a site's public share is 15 records
 NETS = {"widths": [6], "decoder_widths": [5], "latent": 2, "steps": 3, "warm_steps": 20}
@@ -98,18 +99,11 @@ def sites(schema: Schema, counts: tuple[int, ...] = (5, 4, 3, 5)) -> list[Record
     return [records(schema, n, seed=i) for i, n in enumerate(counts)]
 
 
-def held(built: Any, n: int) -> dict[str, Tensor]:
-    return {name: value.expand(n, *value.shape) for name, value in built.memory().items()}
-
-
 def local(built: Any, data: Shards, memory: dict | None = None, state: dict | None = None) -> tuple:
-    """(update, memory, the slots that were used) of one round."""
-    rng = Streams.from_seed(0)
-    state = built.init(rng=rng) if state is None else state
-    noise, own = (rng.sites(name, 0, range(len(data))) for name in ("noise", "local"))
-    private = Private(built.plan, 0, noise)
-    memory = held(built, len(data)) if memory is None else memory
-    return *built.local(built.task(state, 0), memory, data, private, rng=own), private
+    """(update, memory, the sites) of one round."""
+    state = built.init(rng=Streams.from_seed(0)) if state is None else state
+    site = at_site(built, data, memory)
+    return *built.local(built.task(state, 0), site), site
 
 
 # Site level: what travels and what stays.
@@ -120,28 +114,28 @@ def local(built: Any, data: Shards, memory: dict | None = None, state: dict | No
 def test_only_the_decoder_travels_and_the_encoder_stays(schema: Schema, trust: str) -> None:
     built = recipe(schema, privacy={**SITE, "trust": trust})
     update, memory, _ = local(built, shards(schema, [3, 2]))
-    part = built.plan.parts[0]
+    part = built.plan.own.parts[0]
     assert part.shape == (vae.size(built.spec, DECODER),)
-    assert part.slot == {"central": "server", "local": "client"}[trust]
+    assert part.where == {"central": "server", "local": "client"}[trust]
     assert {n: v.shape for n, v in update.items()} == {"shared": (2, *part.shape)}
     assert memory["encoder"].shape == (2, vae.size(built.spec, ENCODER))
-    assert not torch.equal(memory["encoder"][0], built.memory()["encoder"])
+    assert not torch.equal(memory["encoder"][0], built.memory("site-1")["encoder"])
     assert set(built.task(built.init(rng=Streams.from_seed(0)), 0).arrays) == {"shared"}
 
 
 def reference(built: Any, data: Shards, decoders: list[Tensor]) -> tuple[Tensor, Tensor]:
     """Plain PyTorch at one site: the encoder's Adam lives on, the decoder's is made anew."""
     spec = built.spec
-    start = vae.unpack(spec, built.memory()["encoder"][None], ENCODER)
+    start = vae.unpack(spec, built.memory("site-1")["encoder"][None], ENCODER)
     encoder = {n: p.clone().requires_grad_() for n, p in start.items()}
     kept = torch.optim.Adam(encoder.values(), lr=1e-3)
     for round, flat in enumerate(decoders):
-        rng = Streams.from_seed(round).draws("local")
+        rng = at_site(built, data, round=round).rng
         unpacked = vae.unpack(spec, flat[None], DECODER)
         decoder = {n: p.clone().requires_grad_() for n, p in unpacked.items()}
         fresh = torch.optim.Adam(decoder.values(), lr=1e-3)
-        plan = built.how.draw(batches.Rows.of(data), rng=rng)
-        noise = rng.torch("chunk", 0)
+        plan = built.how.draw(batches.Holdings.of(data), rng=rng)
+        drawn = rng.child("loss", spec.latent)
         for index, weight in zip(plan.index, plan.weight, strict=True):
             kept.zero_grad(), fresh.zero_grad()
             rows = (data.x[index], data.y[index], weight)
@@ -153,14 +147,12 @@ def reference(built: Any, data: Shards, decoders: list[Tensor]) -> tuple[Tensor,
 
 
 def two_rounds(built: Any, data: Shards, decoders: list[Tensor], wipe: tuple[str, ...]) -> tuple:
-    memory, update = held(built, 1), {}
+    memory, update = first_memory(built, 1), {}
     for round, flat in enumerate(decoders):
         for name in wipe if round else ():
             memory = {**memory, name: torch.zeros_like(memory[name])}
-        state, rng = built.server.start(flat), Streams.from_seed(round)
-        private = Private(built.plan, round, rng.draws("noise"))
-        task = built.task(state, round)
-        update, memory = built.local(task, memory, data, private, rng=rng.draws("local"))
+        task = built.task(built.server.start(flat), round)
+        update, memory = built.local(task, at_site(built, data, memory, round=round))
     return memory, decoders[-1] + update["shared"][0]
 
 
@@ -180,7 +172,7 @@ def test_the_encoders_adam_goes_on_and_the_decoders_starts_anew() -> None:
 
 def test_plain_sgd_keeps_the_encoder_only() -> None:
     built = recipe(training={"optimiser": "sgd", "rate": 0.1})
-    assert set(built.memory()) == {"encoder", "trained"}
+    assert set(built.memory("site-1")) == {"encoder", "trained"}
     update, memory, _ = local(built, shards(TABLE, [3]))
     assert set(memory) == {"encoder", "trained"} and update["shared"].abs().sum() > 0
 
@@ -188,7 +180,7 @@ def test_plain_sgd_keeps_the_encoder_only() -> None:
 def test_the_vanilla_fvae_shares_all_and_keeps_nothing() -> None:
     built = recipe(recipe={"share": "vae"})
     update, memory, _ = local(built, shards(TABLE, [3, 2]))
-    assert built.memory() == {} and memory == {}
+    assert built.memory("site-1") == {} and memory == {}
     assert update["shared"].shape == (2, vae.size(built.spec))
     changed = vae.unpack(built.spec, update["shared"])
     assert all(value.abs().sum() > 0 for value in changed.values()), "some part was not trained"
@@ -200,7 +192,7 @@ def test_a_site_without_rows_sends_zeros_and_learns_nothing() -> None:
     built = recipe()
     update, memory, _ = local(built, shards(TABLE, [0, 4]))
     assert not update["shared"][0].any() and update["shared"][1].any()
-    assert torch.equal(memory["encoder"][0], built.memory()["encoder"])
+    assert torch.equal(memory["encoder"][0], built.memory("site-1")["encoder"])
     assert memory["steps"].tolist() == [[0.0], [3.0]]
 
 
@@ -210,7 +202,7 @@ def test_a_pretrained_encoder_is_taken_once_and_the_sites_own_from_then_on(tmp_p
     state = built.init(rng=Streams.from_seed(0))
     task = built.task(state, 0)
     assert set(task.arrays) == {"shared", "encoder"}
-    memory = held(built, 2)
+    memory = first_memory(built, 2)
     assert torch.equal(own_encoder(task.arrays, memory)[0], state["encoder"])
     _, memory, _ = local(built, shards(TABLE, [3, 3]), memory, state)
     assert torch.equal(own_encoder(task.arrays, memory), memory["encoder"])
@@ -223,9 +215,9 @@ def test_a_pretrained_encoder_is_taken_once_and_the_sites_own_from_then_on(tmp_p
 @pytest.mark.parametrize("steps", [1, 4])
 def test_every_noised_step_has_its_receipt(steps: int) -> None:
     built = recipe(privacy=RECORD, recipe={"steps": steps})
-    _, memory, private = local(built, shards(TABLE, [3, 2]))
-    assert len(private.receipts) == steps == len(built.plan.receipts(0, "os"))
-    assert {r.slot for r in private.receipts} == {"step"} and memory == {}
+    _, memory, site = local(built, shards(TABLE, [3, 2]))
+    assert len(site.receipts) == steps == len(built.plan.receipts(0, "os"))
+    assert {r.where for r in site.receipts} == {"step"} and memory == {}
     release = run(study(privacy=RECORD, recipe={"steps": steps}), sites(TABLE))
     assert len(receipts_in(list(read_entries(release.ledger)))) == 2 * steps
     assert release.claims[0].events[0].count == 2 * steps
@@ -234,11 +226,11 @@ def test_every_noised_step_has_its_receipt(steps: int) -> None:
 def test_the_divisor_is_public_whatever_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     sums: list[Tensor] = []
 
-    def noiseless(self: Private, part: str, bounded: Bounded) -> Tensor:
+    def noiseless(self: Site, part: str, bounded: Bounded) -> Tensor:
         sums.append(bounded.value)
         return bounded.value
 
-    monkeypatch.setattr(Private, "step", noiseless)
+    monkeypatch.setattr(Site, "step", noiseless)
     built = recipe(privacy=RECORD, recipe={"steps": 1}, training={"rate": 0.5})
     for counts in ([1, 0], [5, 9], [40, 2]):
         update, _, _ = local(built, shards(TABLE, counts))
@@ -254,11 +246,11 @@ def test_a_sites_optimiser_sees_noised_gradients_and_nothing_else(
         privacy=RECORD, training={"rate": 0.2, **({"optimiser": optimiser} if optimiser else {})}
     )
     draws = Streams.from_seed(9).torch("noised")
-    frozen = [torch.randn(2, *built.plan.parts[0].shape, generator=draws) for _ in range(3)]
+    frozen = [torch.randn(2, *built.plan.own.parts[0].shape, generator=draws) for _ in range(3)]
     found = []
     for counts in ([3, 2], [30, 0]):
         queue = iter(frozen)
-        monkeypatch.setattr(Private, "step", lambda *_, queue=queue: next(queue).double())
+        monkeypatch.setattr(Site, "step", lambda *_, queue=queue: next(queue).double())
         found.append(local(built, shards(TABLE, counts))[0]["shared"])
     assert torch.equal(found[0], found[1]), "rows reached the update without noise"
     start = built.init(rng=Streams.from_seed(0))["shared"].expand(2, -1).clone()
@@ -276,21 +268,22 @@ def test_the_batch_rate_follows_from_public_numbers() -> None:
         training = {} if batch is None else {"batch": batch}
         for privacy in (RECORD, CENTRAL):
             built = recipe(privacy=privacy, training=training)
-            assert built.plan.parts[0].rate == (rate if rate is None else pytest.approx(rate))
+            planned = built.plan.own.parts[0].mechanism.rate
+            assert planned == (rate if rate is None else pytest.approx(rate))
             assert built._batch == pytest.approx(batch or 15)
 
 
 def test_batches_are_drawn_anew_for_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
-    sample = Private.sample
+    sample = Site.sample
 
-    def noted(self: Private, part: str, data: Shards) -> Tensor:
-        members = sample(self, part, data)
+    def noted(self: Site, part: str) -> Tensor:
+        members = sample(self, part)
         drawn.append(hash(members.numpy().tobytes()))
         assert len(members) < 200
         return members
 
-    monkeypatch.setattr(Private, "sample", noted)
+    monkeypatch.setattr(Site, "sample", noted)
     local(recipe(privacy=RECORD, training={"batch": 5}), shards(TABLE, [100, 100]))
     assert len(drawn) == 3 == len(set(drawn))
 
@@ -301,25 +294,26 @@ def test_the_published_server_step_is_sgd_of_rate_one_with_momentum(momentum: fl
     built, rng = recipe(recipe={**own, "decay": "none", "average": 0.0}), Streams.from_seed(0)
     state = built.init(rng=rng)
     place, velocity = state["shared"], torch.zeros_like(state["shared"])
-    for round in range(built.plan.rounds):
+    for round in range(built.plan.own.rounds):
         mean = torch.randn(place.shape, generator=rng.torch("mean", round))
         velocity = momentum * velocity + mean
         place = place + velocity
         state = built.step(state, {"shared": mean}, rng=rng)
     torch.testing.assert_close(state["shared"], place)
-    assert built.plan.rounds > 1
+    assert built.plan.own.rounds > 1
     assert torch.equal(built.finish(state, rng=rng).arrays["decoder"][0], state["shared"])
 
 
 def test_under_central_trust_one_clipped_sum_is_sent_and_the_server_moves_against_it() -> None:
     own = {"server": "sgd", "server_rate": 1.0, "momentum": 0.0, "steps": 3}
     built = recipe(privacy={**CENTRAL, "clip": 0.5}, recipe=own, training={"batch": 5})
-    part = built.plan.parts[0]
-    assert (part.slot, part.combine, part.bound, part.steps) == ("server", "sum", 0.5, 1)
+    part = built.plan.own.parts[0]
+    assert (part.where, part.combine) == ("server", "sum")
+    assert (part.mechanism.bound, part.mechanism.steps) == (0.5, 1)
     assert len(built.plan.receipts(0, "os")) == 1, "charged for steps that nobody takes"
-    assert built.plan.promise()[0].count == built.plan.rounds
-    update, _, private = local(built, shards(TABLE, [3, 2]))
-    assert isinstance(update["shared"], Bounded) and not private.receipts
+    assert built.plan.promise()[0].count == built.plan.own.rounds
+    update, _, site = local(built, shards(TABLE, [3, 2]))
+    assert isinstance(update["shared"], Bounded) and not site.receipts
     assert (update["shared"].sensitivity, update["shared"].unit) == (0.5, "record")
     one = local(recipe(privacy={**CENTRAL, "clip": 0.5}), shards(TABLE, [1, 0]))[0]["shared"].value
     assert 0 < one[0].norm() <= 0.5 and not one[1].any()
@@ -336,8 +330,8 @@ def test_under_central_trust_one_clipped_sum_is_sent_and_the_server_moves_agains
 def test_the_private_encoder_is_noised_with_the_decoder() -> None:
     for privacy in (RECORD, CENTRAL):
         built = recipe(privacy=privacy)
-        assert built.plan.parts[0].shape == (vae.size(built.spec),)
-        assert [part.name for part in built.plan.parts] == ["shared"], "one joint clip"
+        assert built.plan.own.parts[0].shape == (vae.size(built.spec),)
+        assert [part.name for part in built.plan.own.parts] == ["shared"], "one joint clip"
 
 
 def frozen(tmp_path: Path, **tables: Any) -> Any:
@@ -348,15 +342,12 @@ def frozen(tmp_path: Path, **tables: Any) -> Any:
 
 def test_a_frozen_encoder_stays_as_it_is_in_every_task(tmp_path: Path) -> None:
     built, rng = frozen(tmp_path, rounds=4), Streams.from_seed(0)
-    assert built.plan.parts[0].shape == (vae.size(built.spec, DECODER),), "only the decoder"
+    assert built.plan.own.parts[0].shape == (vae.size(built.spec, DECODER),), "only the decoder"
     state = built.init(rng=rng)
     first, data = built.task(state, 0), shards(TABLE, [5, 4])
     assert set(first.arrays) == {"shared", "encoder", "centre", "scale"}
     for round in range(3):
-        noise, own = (rng.sites(name, round, range(2)) for name in ("noise", "local"))
-        private = Private(built.plan, round, noise)
-        task = built.task(state, round)
-        update, _ = built.local(task, {}, data, private, rng=own)
+        update, _ = built.local(built.task(state, round), at_site(built, data, round=round))
         state = built.step(state, {"shared": update["shared"].mean(0)}, rng=rng)
         for name in ("encoder", "centre", "scale"):
             assert torch.equal(built.task(state, round + 1).arrays[name], first.arrays[name])
@@ -385,7 +376,7 @@ def test_the_decoder_learns_latents_that_fit_the_prior_by_class(
 
     monkeypatch.setattr(record_form, "decode", noted)
     decoder = vae.unpack(built.spec, state["shared"][None], DECODER)
-    rows = Batch(x[None], y[None], torch.ones(1, len(y)), draw)
+    rows = RecordBatch(x[None], y[None], torch.ones(1, len(y)), draw)
     losses = built._loss(state)(decoder, rows)
     assert losses.shape == (1, len(y)) and not torch.equal(seen[0], z[0])
     for label in (0, 1):
@@ -413,9 +404,10 @@ PAPER = {"encoder": "paper", "steps": 2}
 
 def test_the_published_form_claims_nothing_for_records_and_something_for_sites() -> None:
     built = recipe(privacy={**RECORD, "noise": 1.2}, recipe=PAPER, training={"batch": 6})
-    part = built.plan.parts[0]
-    assert built.plan.unit == "site" and part.slot == "step" and part.rate is None
-    assert part.bound == pytest.approx(0.1 * 6) and part.noise == pytest.approx(1.2 / 6)
+    part = built.plan.own.parts[0]
+    assert built.plan.unit == "site" and part.where == "step" and part.mechanism.rate is None
+    assert part.mechanism.bound == pytest.approx(0.1 * 6)
+    assert part.mechanism.noise == pytest.approx(1.2 / 6)
     said, follows = claims(built.plan, "os")[:2]
     assert (said.unit, said.epsilon) == ("record", None)
     assert "not established" in said.words and "no protection is claimed" in said.words
@@ -425,11 +417,11 @@ def test_the_published_form_claims_nothing_for_records_and_something_for_sites()
 
 def test_the_published_form_trains_the_encoder_without_noise_and_keeps_it() -> None:
     built = recipe(privacy=RECORD, recipe=PAPER)
-    update, memory, private = local(built, shards(TABLE, [4, 0]))
+    update, memory, site = local(built, shards(TABLE, [4, 0]))
     assert update["shared"].shape == (2, vae.size(built.spec, DECODER))
-    assert len(private.receipts) == 2
-    assert not torch.equal(memory["encoder"][0], built.memory()["encoder"])
-    assert torch.equal(memory["encoder"][1], built.memory()["encoder"]), "it has no rows"
+    assert len(site.receipts) == 2
+    assert not torch.equal(memory["encoder"][0], built.memory("site-1")["encoder"])
+    assert torch.equal(memory["encoder"][1], built.memory("site-1")["encoder"]), "it has no rows"
 
 
 # The whole way.
@@ -497,7 +489,7 @@ def test_empty_sites_and_sites_smaller_than_a_batch_run(privacy: dict, own: dict
 @pytest.mark.parametrize("privacy, own", list(WAYS.values())[:6], ids=list(WAYS)[:6])
 def test_the_wire_changes_nothing(privacy: dict, own: dict) -> None:
     asked = study(privacy=privacy, recipe=own)
-    found = [run(asked, sites(TABLE), seed=3, wire=w, rows=0).generator for w in (False, True)]
+    found = [way(asked, sites(TABLE), seed=3, rows=0).generator for way in (run, run_apart)]
     assert torch.equal(*(generator.arrays["decoder"] for generator in found))
 
 
@@ -690,11 +682,11 @@ def test_records_are_dealt_their_latents_by_the_noise_source() -> None:
     state, data = built.init(rng=rng), shards(TABLE, [5, 4])
 
     def first_sum(seed: int) -> Tensor:
-        source = NoiseSource.seeded(Streams.from_seed(seed)).sites(0, range(2))
-        private = Private(built.plan, 0, source)
+        site = at_site(built, data)
+        site.secret = NoiseSource.seeded(Streams.from_seed(seed)).sites(0, range(2))
         seen: list[Bounded] = []
-        private.step = lambda part, bounded: seen.append(bounded) or bounded.value  # type: ignore
-        built.local(built.task(state, 0), {}, data, private, rng=rng.sites("local", 0, range(2)))
+        site.step = lambda part, bounded: seen.append(bounded) or bounded.value  # type: ignore
+        built.local(built.task(state, 0), site)
         return seen[0].value
 
     assert not torch.equal(first_sum(1), first_sum(2)), (

@@ -12,9 +12,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from understudy.federation.slots import Private
 
 from contracts.toys import engine, study
+from recipes.at_site import at_site
 from understudy.data.encode import Encoded, encode
 from understudy.data.records import Records
 from understudy.data.schema import Column, Schema
@@ -72,11 +72,9 @@ def shards(x: np.ndarray, y: np.ndarray, sites: int = 1) -> Shards:
 
 def summed(recipe: FedMoments, x: np.ndarray, y: np.ndarray, sites: int = 1) -> torch.Tensor:
     """What the sites hand to the mechanism."""
-    rng = Streams.from_seed(0).sites("local", 0, range(sites))
-    private = Private(recipe.plan, 0, rng)
-    update, _ = recipe.local(recipe.task({}, 0), {}, shards(x, y, sites), private, rng=rng)
+    update, _ = recipe.local(recipe.task({}, 0), at_site(recipe, shards(x, y, sites)))
     bounded = update["moments"]
-    assert bounded.sensitivity == recipe.plan.parts[0].bound
+    assert bounded.sensitivity == recipe.plan.own.parts[0].mechanism.bound
     return bounded.value.sum(0)
 
 
@@ -100,17 +98,18 @@ def test_the_bound_is_reached_so_no_noise_is_wasted() -> None:
     recipe = built(TABLE)
     x, y = np.ones((1, TABLE.width)), np.zeros(1)
     moved = summed(recipe, x, y)
-    assert float(moved.norm()) == pytest.approx(recipe.plan.parts[0].bound, rel=1e-5)
+    assert float(moved.norm()) == pytest.approx(recipe.plan.own.parts[0].mechanism.bound, rel=1e-5)
 
 
 def test_a_person_counts_with_all_rows_and_a_site_as_a_whole() -> None:
     columns = dict(person="id", rows_per_person=3)
     schema = Schema("table", "clinic", 500, COLUMNS, label="ill", **columns)  # type: ignore[arg-type]
     one = FedMomentsOptions().bound
-    assert built(schema, privacy={"unit": "person"}).plan.parts[0].bound == pytest.approx(3 * one)
+    person = built(schema, privacy={"unit": "person"})
+    assert person.plan.own.parts[0].mechanism.bound == pytest.approx(3 * one)
     site = built(TABLE, sites=1, privacy={"unit": "site"})
     rows = encode(TABLE, table(300))
-    assert site.plan.parts[0].bound == pytest.approx(one)
+    assert site.plan.own.parts[0].mechanism.bound == pytest.approx(one)
     assert float(summed(site, rows.x, rows.y).norm()) <= one
 
 
@@ -192,9 +191,9 @@ def test_images_drawn_resemble_the_images_given() -> None:
     y = rng.integers(0, 3, 6000)
     x = np.clip(tile[y] + rng.normal(0, 0.1, (6000, IMAGE.width)), 0, 1)
     recipe = built(IMAGE, privacy={"epsilon": 4.0})
-    noise = torch.from_numpy(rng.normal(0, 1, recipe.plan.parts[0].shape))
-    part = recipe.plan.parts[0]
-    total = summed(recipe, x, y) + part.noise * part.bound * noise
+    noise = torch.from_numpy(rng.normal(0, 1, recipe.plan.own.parts[0].shape))
+    part = recipe.plan.own.parts[0]
+    total = summed(recipe, x, y) + part.mechanism.noise * part.mechanism.bound * noise
     generator = recipe.finish({"moments": total.float()}, rng=Streams.from_seed(0))
     for label in range(3):
         drawn = generator.sample(np.full(500, label), rng=Streams.from_seed(1)).numpy().mean(0)
@@ -214,7 +213,7 @@ def test_the_seed_decides_everything_and_another_seed_differs() -> None:
 
 def test_what_is_released_depends_on_the_noisy_sum_alone() -> None:
     recipe = built(TABLE)
-    state = {"moments": torch.randn(recipe.plan.parts[0].shape)}
+    state = {"moments": torch.randn(recipe.plan.own.parts[0].shape)}
     finished = [recipe.finish(state, rng=Streams.from_seed(3)) for _ in range(2)]
     assert torch.equal(finished[0].arrays["factor"], finished[1].arrays["factor"])
     assert set(finished[0].arrays) == {"mean", "factor", "basis", "origin"}

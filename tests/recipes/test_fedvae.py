@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from understudy.federation.slots import Private
 
+from recipes.at_site import at_site, first_memory
 from understudy.data.encode import Encoded
 from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
@@ -60,12 +60,8 @@ def shards(schema: Schema, labels: list[list[int]]) -> Shards:
 
 
 def local(built: FedVAE, data: Shards, seed: int = 0):
-    rng = Streams.from_seed(seed)
-    state = built.init(rng=rng)
-    memory = {n: v.expand(len(data), *v.shape) for n, v in built.memory().items()}
-    noise, own = (rng.sites(name, 0, range(len(data))) for name in ("noise", "local"))
-    private = Private(built.plan, 0, noise)
-    return built.local(built.task(state, 0), memory, data, private, rng=own)
+    state = built.init(rng=Streams.from_seed(seed))
+    return built.local(built.task(state, 0), at_site(built, data, seed=seed))
 
 
 SCHEMAS = {"image": IMAGE, "series": SERIES, "table": TABLE}
@@ -78,16 +74,16 @@ def test_only_decoders_travel_and_encoders_stay(schema, classes):
     update, memory = local(built, shards(schema, [[0, 1, 0], [1, 0]]))
     members = schema.n_classes if classes == "separate" else 1
     assert set(update) == {"decoder"}
-    assert update["decoder"].shape == (2, *built.plan.parts[0].shape)
-    assert built.plan.parts[0].shape == (members, layers.size(built.spec.decoder))
+    assert update["decoder"].shape == (2, *built.plan.own.parts[0].shape)
+    assert built.plan.own.parts[0].shape == (members, layers.size(built.spec.decoder))
     assert memory["encoder"].shape == (2, members, layers.size(built.spec.encoder))
-    assert not torch.equal(memory["encoder"][0], built.memory()["encoder"])
+    assert not torch.equal(memory["encoder"][0], built.memory("site-1")["encoder"])
     assert set(built.task(built.init(rng=Streams.from_seed(0)), 0).arrays) == {"decoder"}
 
 
 def test_separate_decoders_are_clipped_in_blocks_and_make_one_event():
-    part = recipe(IMAGE, recipe={"classes": "separate"}).plan.parts[0]
-    assert part.blocks == 3
+    part = recipe(IMAGE, recipe={"classes": "separate"}).plan.own.parts[0]
+    assert part.mechanism.blocks == 3
     assert len(recipe(IMAGE, recipe={"classes": "separate"}).plan.promise()) == 1
 
 
@@ -96,7 +92,7 @@ def test_a_class_a_site_lacks_sends_zeros():
     update, memory = local(built, shards(IMAGE, [[0, 0, 2], [1]]))
     sent = update["decoder"].abs().sum(-1) > 0
     assert sent.tolist() == [[True, False, True], [False, True, False]]
-    assert torch.equal(memory["encoder"][0, 1], built.memory()["encoder"][1])
+    assert torch.equal(memory["encoder"][0, 1], built.memory("site-1")["encoder"][1])
 
 
 def test_each_record_trains_the_vae_of_its_class_only():
@@ -112,20 +108,20 @@ def test_each_record_trains_the_vae_of_its_class_only():
 def test_a_site_without_rows_takes_no_step():
     update, memory = local(recipe(TABLE), shards(TABLE, [[], [0, 1]]))
     assert not update["decoder"][0].any()
-    assert torch.equal(memory["encoder"][0], recipe(TABLE).memory()["encoder"])
+    assert torch.equal(memory["encoder"][0], recipe(TABLE).memory("site-1")["encoder"])
 
 
 def test_the_same_number_of_steps_at_every_site():
     built = recipe(TABLE)
     rows = built._rows(shards(TABLE, [[0] * 30, [1]]))
-    plan = built.how.draw(rows, rng=Streams.from_seed(0))
+    plan = built.how.draw(rows, rng=Streams.from_seed(0).sites("local", 0, range(2)))
     assert plan.steps.tolist() == [3, 3]
 
 
 def test_epochs_may_be_asked_for():
     built = recipe(TABLE, training={"epochs": 2, "batch": 4})
     rows = built._rows(shards(TABLE, [[0] * 8, [1]]))
-    plan = built.how.draw(rows, rng=Streams.from_seed(0))
+    plan = built.how.draw(rows, rng=Streams.from_seed(0).sites("local", 0, range(2)))
     assert plan.steps.tolist() == [4, 2]
 
 
@@ -142,7 +138,7 @@ def test_the_published_server_step_keeps_its_rate_in_all_rounds():
     own = {"server": "sgd", "server_rate": 1.0, "momentum": 0.0, "decay": "none", "average": 0.0}
     built, rng = recipe(TABLE, recipe=own), Streams.from_seed(0)
     start = state = built.init(rng=rng)
-    means = [torch.randn_like(state["decoder"]) for _ in range(built.plan.rounds)]
+    means = [torch.randn_like(state["decoder"]) for _ in range(built.plan.own.rounds)]
     for mean in means:
         state = built.step(state, {"decoder": mean}, rng=rng)
     torch.testing.assert_close(state["decoder"], start["decoder"] + sum(means))
@@ -247,11 +243,10 @@ def test_training_brings_the_samples_of_each_class_to_its_rows():
     parts = [np.arange(i, 60, 4) for i in range(4)]
     data, rng = Shards.pack(Encoded(x, y, None), parts), Streams.from_seed(0)
     state = built.init(rng=rng)
-    memory = {n: v.expand(4, *v.shape) for n, v in built.memory().items()}
+    memory = first_memory(built, 4)
     for round in range(150):
-        noise, own = (rng.sites(name, round, range(4)) for name in ("noise", "local"))
-        private = Private(built.plan, round, noise)
-        update, memory = built.local(built.task(state, round), memory, data, private, rng=own)
+        site = at_site(built, data, memory, round=round)
+        update, memory = built.local(built.task(state, round), site)
         state = built.step(state, {"decoder": update["decoder"].mean(0)}, rng=rng)
     drawn = built.finish(state, rng=rng).sample(np.repeat(np.arange(3), 50), rng=rng)
     means = [float(drawn[k * 50 : (k + 1) * 50].mean()) for k in range(3)]

@@ -9,15 +9,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from understudy.federation.slots import Private, seal
 
+from recipes.at_site import at_site
 from understudy.data.encode import encode
 from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
 from understudy.data.table import Records, from_frame
 from understudy.errors import PrivacyError, StudyError, WireError
 from understudy.federation.recipe import Task
-from understudy.federation.site import Sites
+from understudy.federation.site import seal
+from understudy.federation.sites import Sites
 from understudy.nets import classifier, layers
 from understudy.privacy.claim import claims, headline
 from understudy.privacy.clip import Sealed
@@ -56,9 +57,9 @@ def rows(n: int, seed: int):
 def test_the_nets_have_the_sizes_of_table_3_2(model: str, size: int) -> None:
     recipe = build(study(IMAGE, recipe={"model": model, "view": "pixels"}))
     assert isinstance(recipe, SignDS) and layers.size(recipe.spec.net) == size
-    rule = recipe.plan.parts[0].rule
+    rule = recipe.plan.own.parts[0].mechanism
     assert isinstance(rule, Selection) and (rule.size, rule.top) == (size, round(0.1 * size))
-    assert recipe.plan.parts[0].bytes == 8
+    assert recipe.plan.own.parts[0].bytes == 8
 
 
 SEEN = {
@@ -76,7 +77,7 @@ def test_dense_nets_see_strokes_or_pixels(view: str, model: str, hidden: int) ->
     assert isinstance(recipe, SignDS) and recipe.spec.strokes == (view != "pixels")
     size = (inputs + 1) * (hidden or 10) + (hidden and (hidden + 1) * 10)
     assert layers.size(recipe.spec.net) == size
-    assert recipe.plan.parts[0].shape == (size,)
+    assert recipe.plan.own.parts[0].shape == (size,)
     seen = "pixels" if view == "pixels" else "strokes"
     assert recipe.about == f"{model} on {seen}, {size:,} weights"
 
@@ -148,7 +149,7 @@ def test_votes_for_small_layers_count_less() -> None:
     for name, shape in layers.shapes(recipe.spec.net).items():
         assert worth[name].flatten()[0] == pytest.approx((np.prod(shape) / (6 * 4)) ** (1 / 3))
     state = recipe.init(rng=Streams.from_seed(0))
-    votes = torch.ones(recipe.plan.parts[0].shape)
+    votes = torch.ones(recipe.plan.own.parts[0].shape)
     moved = recipe.step(state, {"update": votes}, rng=Streams.from_seed(0))["model"]
     change = (moved - state["model"])[0]
     assert torch.allclose(change / change[0], recipe.worth, atol=1e-5)
@@ -158,7 +159,7 @@ def test_votes_move_the_model_by_the_rate() -> None:
     own = {"global_rate": 0.5, "decay": "none", "average": 0.0}
     recipe = build(study(recipe=own))
     state = recipe.init(rng=Streams.from_seed(0))
-    votes = torch.zeros(recipe.plan.parts[0].shape)
+    votes = torch.zeros(recipe.plan.own.parts[0].shape)
     votes[3], votes[5] = 0.25, -1.0
     moved = recipe.step(state, {"update": votes}, rng=Streams.from_seed(0))["model"]
     change = (moved - state["model"])[0]
@@ -186,13 +187,13 @@ def test_a_classifier_learns_from_choices_alone() -> None:
 
 def test_epsilon_of_a_life_is_shared_by_its_updates() -> None:
     plan = build(study(study={"rounds": 12}, privacy={"epsilon": 8.0})).plan
-    assert plan.participations == 4 and plan.update_epsilon == pytest.approx(2.0)
+    assert plan.participations == 4 and plan.own.update_epsilon == pytest.approx(2.0)
 
 
 def test_without_privacy_updates_are_averaged_as_they_are() -> None:
     recipe = build(study(privacy={"trust": "none"}))
     state = recipe.init(rng=Streams.from_seed(0))
-    mean = torch.randn(recipe.plan.parts[0].shape)
+    mean = torch.randn(recipe.plan.own.parts[0].shape)
     moved = recipe.step(state, {"update": mean}, rng=Streams.from_seed(0))["model"]
     assert torch.allclose(moved, state["model"] + mean)
 
@@ -203,11 +204,8 @@ def test_a_site_makes_one_plain_step_unless_told_otherwise() -> None:
     shards, found = Shards.pack(encoded, np.array_split(np.arange(40), 4)), []
     for rate in (0.5, 1.0):
         recipe = build(study(training={"rate": rate}))
-        rng = Streams.from_seed(0)
-        own = rng.sites("local", 0, range(4))
-        private = Private(recipe.plan, 0, own.child("unused"))
-        task = recipe.task(recipe.init(rng=rng), 0)
-        update, _ = recipe.local(task, {}, shards, private, rng=own)
+        task = recipe.task(recipe.init(rng=Streams.from_seed(0)), 0)
+        update, _ = recipe.local(task, at_site(recipe, shards))
         found.append(update["update"])
     assert found[0].abs().max() > 0 and torch.allclose(found[1], 2 * found[0], atol=1e-6)
 
@@ -237,13 +235,9 @@ def test_no_model_makes_a_site_fail_for_having_images(model: str, view: str, sen
     data = encode(schema, Records(images=images, labels=np.array(list("ababab"))))
     arrays = recipe.task(recipe.init(rng=Streams.from_seed(0)), 0).arrays
     for rows in (0, 1, 3, 6):
-        rng = Streams.from_seed(0)
-        source = rng.draws("noise")
-        private = Private(recipe.plan, 0, source)
-        shards = Shards.pack(data, [np.arange(rows)])
-        task = Task({"model": MODELS[sent](arrays["model"])})
-        update, _ = recipe.local(task, {}, shards, private, rng=rng)
-        message = seal(recipe.plan, update, private, source).parts["update"]
+        site = at_site(recipe, Shards.pack(data, [np.arange(rows)]))
+        update, _ = recipe.local(Task({"model": MODELS[sent](arrays["model"])}), site)
+        message = seal(site, update).parts["update"]
         assert message.shape == (1, 2) and message.dtype == torch.int32
 
 
@@ -265,12 +259,11 @@ def test_odd_arrays_are_refused_by_every_site_alike(model: str, odd: str) -> Non
     images = np.zeros((6, 28, 28), np.uint8)
     data = encode(IMAGE, Records(images=images, labels=np.array(list("012345"))))
     arrays = recipe.task(recipe.init(rng=rng), 0).arrays
-    own, said = rng.draws("local"), set()
-    private = Private(recipe.plan, 0, own)
+    said = set()
     for rows in (0, 1, 6):
         with pytest.raises(WireError, match="a task's model: 32-bit") as caught:
-            shards = Shards.pack(data, [np.arange(rows)])
-            recipe.local(Task(ODD[odd](arrays, "model")), {}, shards, private, rng=rng)
+            site = at_site(recipe, Shards.pack(data, [np.arange(rows)]))
+            recipe.local(Task(ODD[odd](arrays, "model")), site)
         said.add(str(caught.value))
     assert len(said) == 1
 
@@ -285,7 +278,7 @@ def test_any_net_costs_what_the_study_says(
 ) -> None:
     own = {"model": model}
     plan = build(study(IMAGE, study={"rounds": rounds}, privacy=price, recipe=own)).plan
-    assert plan.update_epsilon == pytest.approx(each, rel=1e-12)
+    assert plan.own.update_epsilon == pytest.approx(each, rel=1e-12)
     assert headline(claims(plan, "os")) == pytest.approx(life, rel=1e-9)
 
 
@@ -329,9 +322,9 @@ def test_joins_that_cover_the_calls_are_accepted() -> None:
 
 def test_without_rounds_and_cohorts_every_site_is_called_once() -> None:
     plan = build(study(study={"rounds": None}, cohort={}, sites=15_000)).plan
-    assert (plan.size, plan.rounds, plan.participations) == (30, 500, 1)
+    assert (plan.own.size, plan.own.rounds, plan.participations) == (30, 500, 1)
     few = build(study(study={"rounds": None}, cohort={"size": 7}, sites=60)).plan
-    assert (few.size, few.rounds, few.participations) == (7, 8, 1)
+    assert (few.own.size, few.own.rounds, few.participations) == (7, 8, 1)
 
 
 @pytest.mark.parametrize(
@@ -341,13 +334,14 @@ def test_few_sites_are_called_in_few_rounds_of_enough_votes(
     sites: int, size: int, rounds: int
 ) -> None:
     plan = build(study(study={"rounds": None}, cohort={}, sites=sites)).plan
-    assert (plan.size, plan.rounds, plan.participations) == (size, rounds, 1)
+    assert (plan.own.size, plan.own.rounds, plan.participations) == (size, rounds, 1)
 
 
 def test_a_site_sends_as_many_coordinates_as_its_epsilon_can_vouch_for() -> None:
     sent = []
     for epsilon in (0.5, 8.0, 16.0):
-        rule = build(study(IMAGE, privacy={"epsilon_per_update": epsilon})).plan.parts[0].rule
+        plan = build(study(IMAGE, privacy={"epsilon_per_update": epsilon})).plan
+        rule = plan.own.parts[0].mechanism
         assert rule.output == 1 or rule.law.share >= 0.8
         sent.append(rule.output)
     assert sent[0] == 1 and sent == sorted(set(sent))
@@ -355,7 +349,7 @@ def test_a_site_sends_as_many_coordinates_as_its_epsilon_can_vouch_for() -> None
 
 def test_a_small_model_has_a_top_set_worth_the_name() -> None:
     plan = build(study()).plan  # 14 coordinates
-    assert plan.parts[0].rule.top == 4
+    assert plan.own.parts[0].mechanism.top == 4
 
 
 def spots(n: int, seed: int) -> Records:

@@ -2,7 +2,7 @@
 
 One step of every client at once (Abadi et al. 2016): each record enters the batch by its own
 coin flip, its gradient is clipped as a whole to the bound, the sum is handed out as `Bounded`
-for noise. The batch comes from the plan (`Private.sample`) and so does the noise; what is
+for noise. The batch comes from the plan (`Site.sample`) and so does the noise; what is
 here is the sum between them. Batches are cut into pieces that fit memory; empty batches give
 zero; a gradient that is not finite counts as zero.
 

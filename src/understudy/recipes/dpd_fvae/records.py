@@ -181,7 +181,7 @@ class RecordDpdFVAE(DpdFVAERecipe):
 
     @property
     def _batch(self) -> float:
-        """RecordBatch that a site's batch is expected to hold, from public numbers only."""
+        """Records that a site's batch is expected to hold, from public numbers only."""
         rate = self.plan.own.parts[0].mechanism.rate or 1.0
         return rate * self.schema.records / self.plan.sites
 
