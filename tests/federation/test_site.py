@@ -96,9 +96,9 @@ def test_without_privacy_the_seal_says_so() -> None:
 def test_a_site_may_ask_for_more_noise_than_the_plan_never_for_less() -> None:
     p = plan("site", "local", ToyMean)
     noise = torch.tensor([0.001, 50.0], dtype=torch.float64)
-    update = torch.zeros(2, 3)
+    update, held = torch.zeros(2, 3), shards(2, 1)
     draws = [
-        seal(at(p, 2, noise=noise, seed=i), {"mean": update}).parts["mean"] for i in range(400)
+        seal(at(p, held, noise=noise, seed=i), {"mean": update}).parts["mean"] for i in range(400)
     ]
     std = torch.stack(draws).flatten(2).std(dim=(0, 2))
     assert std[0] == pytest.approx(0.5, rel=0.1), "a site got less noise than promised"

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.privacy import select
+from understudy.privacy import choose
 from understudy.privacy.chances import Chances
 from understudy.privacy.respond import Response, respond
 from understudy.privacy.select import Selection
@@ -112,10 +112,7 @@ def test_the_chance_of_a_lie_is_right_to_the_last_bits(epsilon: float) -> None:
     def lies(number: int) -> bool:
         rule = Response(epsilon)
         words = [number >> 64 * i & (2**64 - 1) for i in reversed(range(rule.chances.words))]
-        answers, _ = respond(
-            torch.zeros(1, dtype=torch.bool), rule, part="b", round=0, source=Given([words])
-        )
-        return bool(answers[0])
+        return bool(respond(torch.zeros(1, dtype=torch.bool), rule, Given([words]))[0])
 
     low, high = 0, 2 ** (64 * Response(epsilon).chances.words)
     whole = high
@@ -150,18 +147,18 @@ WORDS = st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 2**20).map(lambda w:
 def test_whole_numbers_below_n_are_equally_likely(words: list[int], n: int) -> None:
     """Each has ⌊2^64/n⌋ words; the rest are drawn anew."""
     words = [*words, *(-(-v * 2**64 // n) for v in {0, n // 2, n - 1})]
-    found = select._below(np.array(words, np.uint64), n)
+    found = choose._below(np.array(words, np.uint64), n)
     wanted = [word * n >> 64 if word * n % 2**64 >= 2**64 % n else -1 for word in words]
     assert found.tolist() == wanted
 
 
 def test_equal_words_do_not_decide_an_order() -> None:
     """Sorting by them would prefer the first place."""
-    drawn = select._orders(2, Given([[7, 7, 9, 3], [1, 2]]))
+    drawn = choose._orders(2, Given([[7, 7, 9, 3], [1, 2]]))
     assert drawn.tolist() == [[1, 0], [0, 1]]
 
 
 def test_repeated_numbers_and_unfair_words_are_drawn_anew() -> None:
     step = 2**64 // 12 + 1
     held = [[0, 5 * step, 5 * step, 7 * step, 7 * step, 9 * step]]
-    assert select._distinct(3, 12, Given(held)).tolist() == [[7, 5, 9]]
+    assert choose._distinct(3, 12, Given(held)).tolist() == [[7, 5, 9]]

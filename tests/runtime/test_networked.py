@@ -16,11 +16,13 @@ import torch
 from contracts.harness import small_study
 from contracts.toys import ToyMean, ToyStep, ToySum, engine, networked, rows, study
 from understudy.errors import ReleaseError
+from understudy.federation.checkpoint import Checkpoint
 from understudy.federation.memory import SiteMemory
 from understudy.federation.sites import Sites
 from understudy.privacy.clip import Sealed
 from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.ledger import Ledger, read_entries, receipts_in
+from understudy.release.verify import verify
 from understudy.run import run, run_apart, simulate
 from understudy.runtime.loopback import Fault, Loopback
 from understudy.runtime.networked import Networked, Participant
@@ -183,6 +185,68 @@ def test_under_central_trust_silence_is_hidden_by_the_servers_noise(tmp_path: Pa
     dead: Faults = {(f"site-{i}", 0): "die" for i in (1, 2, 3, 4)}
     found, _ = apart(recipe(ToyMean, "central"), tmp_path / "run", dead)
     assert (found["mean"] != 0).all()
+
+
+# A server that is killed and goes on, with sites that are started again beside it.
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize(
+    "owner, name", [(Ledger, "charge"), (ToyMean, "step"), (Checkpoint, "save")]
+)
+@pytest.mark.parametrize("trust", ["central", "local"])
+def test_a_killed_server_goes_on_and_no_site_answers_a_round_twice(
+    tmp_path: Path, trust: str, owner: type, name: str
+) -> None:
+    toy = recipe(ToyMean, trust, rounds=4)
+
+    def attempt() -> Networked:
+        made, ledger = engine(toy, tmp_path, seed=None, checkpoint=Checkpoint(tmp_path))
+        made.runtime = networked(made.runtime.sites, tmp_path)
+        with ledger:
+            made.train()
+        return made.runtime
+
+    original, calls = getattr(owner, name), []
+
+    def killed(self: Any, *args: Any, **terms: Any) -> Any:
+        calls.append(1)
+        found = original(self, *args, **terms)
+        if len(calls) == 2:
+            raise Killed
+        return found
+
+    with drawn() as counts:
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+            patch.setattr(owner, name, killed)
+            attempt()
+        assert attempt().failures == {}
+    each = 1 if trust == "central" else 4
+    asked = [0, 2, 3] if owner is Ledger else [0, 1, 2, 3]  # the charged round is void
+    assert counts == {(round, "mean"): each for round in asked}
+    with Ledger(tmp_path / "ledger.jsonl") as ledger:
+        assert [receipt.round for receipt in receipts_in(ledger.entries)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("trust", ["central", "local"])
+def test_an_interrupted_run_of_sites_apart_is_finished_and_verifies(
+    tmp_path: Path, trust: str
+) -> None:
+    asked, out = small_study("fedmoments", "site", trust, study={"rounds": 3}), tmp_path / "out"
+
+    def press(doing: str, done: int, total: int) -> None:
+        if doing == "training" and done == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_apart(asked, rows(3), out=out, progress=press, seed=2)
+    run_apart(asked, rows(3), out=out, resume=True, rows=5)
+    whole = run(asked, rows(3), seed=2, rows=5)
+    found = verify(out).release
+    assert equal(found.model.arrays, whole.model.arrays) and found.ledger == whole.ledger
 
 
 # The same with a real recipe, from rows to the release.
@@ -350,10 +414,6 @@ def test_memory_goes_on_where_the_last_reply_left_it(tmp_path: Path) -> None:
         replies.append(found)
         assert float(site.sites.memory.gather(np.array([0]))["rounds"]) == 3.0
     assert replies[0] == replies[1]
-
-
-class Killed(BaseException):
-    """Stands for the end of the process."""
 
 
 @pytest.mark.parametrize("at", ["answer", "reply"])
