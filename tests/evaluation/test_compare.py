@@ -339,7 +339,7 @@ def test_scores_of_series_have_forecasts_and_no_joints(reports) -> None:
 def test_series_without_classes_are_judged_by_the_next_step(reports) -> None:
     page = reports[2].read_text()
     assert "No model was trained" not in page and "nothing to predict" not in page
-    assert "error of the next step" in page and "fast &lt;b&gt;" in page
+    assert "next-step error" in page and "fast &lt;b&gt;" in page
     assert "Windows overlap" not in page
 
 
