@@ -34,15 +34,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from common import arguments, load, provenance, save, spread
+from measures import accuracies, average_variation, correlation_distance, table_students
 
 from understudy import Release, Schema, Study, run
 from understudy.data.encode import encode
 from understudy.data.schema import Column
 from understudy.data.table import from_frame
-from understudy.evaluation.correlation import correlation_distance
-from understudy.evaluation.joints import attribute_codes, average_variation
+from understudy.evaluation.joints import attribute_codes
 from understudy.evaluation.rows import Rows
-from understudy.evaluation.students import accuracies, table_students
 from understudy.rng import Streams
 
 SITES, ROUNDS, SIZE, ROWS = 50_000, 5_000, 10, 20_000

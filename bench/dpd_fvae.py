@@ -32,11 +32,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from measures import score_images
 
 from understudy import Records, Release, Schema, Study, run
 from understudy.evaluation import students
 from understudy.evaluation.frechet import measure_frechet
-from understudy.evaluation.images import score_images
 from understudy.evaluation.rows import Rows
 from understudy.recipes import build
 from understudy.release.generator import Generator
@@ -186,11 +186,11 @@ def one(
     found: dict[str, Any] = {"seed": seed, "minutes_training": round(minutes, 2)}
     rng = Streams.from_seed(seed)
     synthetic = drawn(release.generator, rows, seed)
-    test = (data.test.x, data.test.y, data.schema)
-    found["accuracy"] = score_images(synthetic.x, synthetic.y, *test, rng=rng, training=how)
+    test = (data.test, data.schema)
+    found["accuracy"] = score_images(synthetic, *test, rng=rng, training=how)
     for name, generator in halves(release.generator).items() if seed == args.seeds[0] else ():
         half = drawn(generator, rows, seed)
-        found[f"{CNN}, {name}"] = score_images(half.x, half.y, *test, rng=rng, training=how)[CNN]
+        found[f"{CNN}, {name}"] = score_images(half, *test, rng=rng, training=how)[CNN]
     found["frechet_cnn_features"] = _frechet(data, synthetic)
     found["minutes"] = round((time.perf_counter() - start) / 60, 2)
     return found, release

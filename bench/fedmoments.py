@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from measures import thesis_students
 from threadpoolctl import threadpool_limits
 
 from understudy import Records, Release, Schema, Study, run
@@ -33,8 +34,8 @@ from understudy.data.bundled import bundled, holdout
 from understudy.data.encode import encode
 from understudy.data.schema import Column
 from understudy.data.table import from_frame
-from understudy.evaluation.students import thesis_students
-from understudy.evaluation.utility import Rows, measure_utility
+from understudy.evaluation.rows import Rows
+from understudy.evaluation.utility import measure_utility
 from understudy.rng import Streams
 
 DATA = Path(os.environ.get("UNDERSTUDY_DATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -177,7 +178,8 @@ def cell(data: str, epsilon: float, seed: int, rows: int, real: bool) -> dict[st
         s.student: {c.name: round(c.synthetic.value, 4) for c in s.scores} for s in utility.students
     }
     result = {
-        "seed": seed, "noise": round(made.plan.own.parts[0].mechanism.noise, 4), "delta": claim.delta,
+        "seed": seed, "delta": claim.delta,
+        "noise": round(made.plan.own.parts[0].mechanism.noise, 4),
         "claim_epsilon": claim.epsilon, "claim_epsilon_rdp": claim.epsilon_rdp,
         "release_seconds": round(seconds, 1), "synthetic": scores,
     }  # fmt: skip

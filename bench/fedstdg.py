@@ -34,13 +34,13 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from common import arguments, load, provenance, save, spread
+from measures import coverage, mmd, next_step_mae
 
 from understudy import Records, Release, Schema, Study, run
 from understudy.data.bundled import sines
 from understudy.data.schema import Column
 from understudy.data.table import write
-from understudy.evaluation.clouds import coverage, mmd
-from understudy.evaluation.forecasts import Forecasting, next_step_mae
+from understudy.evaluation.forecasts import Forecasting
 from understudy.federation.recipe import State, Task, Update
 from understudy.federation.site import Site
 from understudy.privacy.claim import headline
@@ -390,11 +390,12 @@ def main() -> None:
     parser = arguments(__doc__ or "")
     parts = ("grid", "plain", "methods", "pretrain", "poison", "long")
     parser.add_argument("--part", nargs="+", choices=parts, default=parts[:-1])
-    parser.add_argument("--data", nargs="+", choices=SETS, default=SETS)
+    parser.add_argument("--data", nargs="+", choices=SETS, help="these sets; with --quick, stock")
     parser.add_argument("--tune", action="store_true", help="score on held-out training windows")
     parser.add_argument("--picture", type=Path, help="a picture of real and synthetic series")
     args = parser.parse_args()
     args.drawn = {}
+    args.data = args.data or (("stock",) if args.quick else SETS)
     report = provenance("fedstdg", args.threads) | {
         "seeds": args.seeds,
         "scored_on": "training windows held out" if args.tune else "test windows",

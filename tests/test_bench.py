@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 BENCH = Path(__file__).parents[1] / "bench"
-LIBRARIES = {"common", "perturbation"}  # used by the others, nothing to run
+LIBRARIES = {"common", "measures", "perturbation"}  # used by the others, nothing to run
 SMALLER = {  # of the benches with many cells, one of each kind of run is enough here
     "dp_fed_wae": ["--seeds", "0", "--cells", "none"],
     "fedstdg": ["--seeds", "0", "--part", "grid", "plain", "--data", "sine"],

@@ -14,7 +14,7 @@ import pytest
 DRAWS = 100_000
 
 
-def _bench(name: str) -> ModuleType:
+def bench(name: str) -> ModuleType:
     path = Path(__file__).parents[1] / "bench" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec and spec.loader
@@ -23,7 +23,7 @@ def _bench(name: str) -> ModuleType:
     return module
 
 
-rivals = _bench("perturbation")
+rivals = bench("perturbation")
 
 
 def _stack(values: list[float]) -> np.ndarray:

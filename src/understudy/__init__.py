@@ -10,9 +10,10 @@ The way through the package::
     evaluate(release, "real.csv", "report")   # compare with real rows
 """
 
-from typing import TYPE_CHECKING
-
-from understudy.lazy import load_on_use
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from understudy.data.records import Records
@@ -37,16 +38,38 @@ __all__ = [
     "verify",
 ]
 
-load_on_use(
-    __name__,
-    {
-        "Records": "understudy.data.records",
-        "Release": "understudy.release.bundle",
-        "Schema": "understudy.data.schema",
-        "Study": "understudy.study",
-        "UnderstudyError": "understudy.errors",
-        "evaluate": "understudy.evaluation.compare",
-        "run": "understudy.run",
-        "verify": "understudy.run.verification",
-    },
-)
+_HOMES = {
+    "Records": "understudy.data.records",
+    "Release": "understudy.release.bundle",
+    "Schema": "understudy.data.schema",
+    "Study": "understudy.study",
+    "UnderstudyError": "understudy.errors",
+    "evaluate": "understudy.evaluation.compare",
+    "run": "understudy.run",
+    "verify": "understudy.run.verification",
+}
+
+
+class _Package(ModuleType):
+    """Public names load on first use, so that ``understudy --help`` does not wait for PyTorch.
+
+    Importing ``understudy.run`` makes Python set the attribute ``run`` to that module; the public
+    function of the same name keeps its place.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        found = getattr(import_module(_HOMES[name]), name)
+        self.__dict__[name] = found
+        return found
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*self.__dict__, *_HOMES})
+
+
+sys.modules[__name__].__class__ = _Package

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,24 +23,37 @@ from contracts.harness import (
     check_stack,
     neighbours,
     seeing_study,
+    site_of,
     small_recipe,
     small_shards,
 )
 from contracts.toys import ToyStep, ToySum, engine
 from understudy import rng
 from understudy.errors import UnderstudyError, WireError
-from understudy.federation import aggregate, site, slots
 from understudy.federation import engine as engine_module
-from understudy.federation.site import Sites
+from understudy.federation import site as site_module
+from understudy.federation import sites as sites_module
+from understudy.federation.checkpoint import Checkpoint
+from understudy.federation.gather import PlainSum
+from understudy.federation.memory import SiteMemory
+from understudy.federation.site import Site
+from understudy.federation.sites import Sites
 from understudy.nets.fixed import Standardise, Strokes
-from understudy.privacy.clip import Bounded, Sealed
+from understudy.privacy import claim as claim_module
+from understudy.privacy.claim import claims
+from understudy.privacy.clip import Bounded, Sealed, clip
+from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.plan import PrivacyPlan
+from understudy.privacy.respond import Response
+from understudy.privacy.select import Selection
 from understudy.recipes import build
 from understudy.recipes.dp_fed_wae import parts
 from understudy.recipes.dpd_fvae import records as records_module
 from understudy.rng import Draws, NoiseSource, Streams
 from understudy.runtime import wire
+from understudy.runtime.networked import Participant
+from understudy.runtime.store import Store
 
 Patch = pytest.MonkeyPatch
 clip_module = importlib.import_module("understudy.privacy.clip")  # its name is a function's too
@@ -85,15 +99,18 @@ def ordered(name: str, unit: str, trust: str) -> Callable[[Path], None]:
 
 def divisor(folder: Path) -> None:
     """Drop-outs must not change what a reply weighs."""
-    plan = replace(small_recipe("toy-mean", "site", "central").plan, rate=0.5)
-    plan = plan.with_noise(1e-9)
-    source = NoiseSource.seeded(Streams.from_seed(0))
+    plan = small_recipe("toy-mean", "site", "central").plan.with_own(rate=0.5).with_noise(1e-9)
     value = torch.full((2, 3), 0.1)
-    few, many = (
-        aggregate.aggregate(plan, [Sealed("entrusted", 0, {"mean": v}, ())], 0, source=source)
-        for v in (value[:1], value)
-    )
-    assert torch.allclose(2 * few["mean"], many["mean"], atol=1e-6)
+    few, many = (total(plan, v) for v in (value[:1], value))
+    assert torch.allclose(2 * few, many, atol=1e-6)
+
+
+def total(plan: PrivacyPlan, value: torch.Tensor) -> torch.Tensor:
+    """What a server of central trust makes of sites that send this."""
+    source = NoiseSource.seeded(Streams.from_seed(0))
+    found = PlainSum(plan, source).add_up([Sealed("entrusted", 0, {"mean": value}, ())], 0)
+    assert found is not None
+    return found["mean"]
 
 
 def allowance(folder: Path) -> None:
@@ -146,17 +163,17 @@ def forked(folder: Path) -> None:
 def batches(folder: Path) -> None:
     """A record is in as many batches as the plan's rate says."""
     recipe = small_recipe("toy-step", "record", "local")
-    draws = NoiseSource.seeded(Streams.from_seed(0)).sites(0, range(3))
-    private = slots.Private(recipe.plan, 0, draws)
-    sizes = [len(private.sample("step", small_shards())) for _ in range(300)]
-    assert abs(np.mean(sizes) / 12 - recipe.plan.parts[0].rate) < 0.05
+    held = replace(site_of(recipe.plan, 3), data=small_shards())
+    sizes = [len(held.sample("step")) for _ in range(300)]
+    assert abs(np.mean(sizes) / 12 - recipe.plan.own.parts[0].mechanism.rate) < 0.05
 
 
 def sealed_only(folder: Path) -> None:
     """The wire takes nothing that was not sealed."""
     raw = Bounded(torch.ones(1, 3), 1.0, "site")
     try:
-        wire.encode_sealed(raw, wire.Envelope("s", 0))  # type: ignore[arg-type]
+        here = wire.Envelope(wire.Agreement("s", "s", "p", "1"), "run", "site", 0)
+        wire.encode_sealed(raw, here)  # type: ignore[arg-type]
     except WireError:
         return
     raise AssertionError("something unsealed was encoded")
@@ -165,36 +182,90 @@ def sealed_only(folder: Path) -> None:
 def rejects(folder: Path) -> None:
     """A reply above the bound is left out."""
     plan = small_recipe("toy-mean", "site", "central").plan.with_noise(1e-9)
-    source = NoiseSource.seeded(Streams.from_seed(0))
-    long = Sealed("entrusted", 0, {"mean": torch.full((1, 3), 99.0)}, ())
-    total = aggregate.aggregate(plan, [long], 0, source=source)["mean"]
-    assert total.abs().max() < plan.parts[0].bound
+    found = total(plan, torch.full((1, 3), 99.0))
+    assert found.abs().max() < plan.own.parts[0].mechanism.bound
+
+
+def finite_only(folder: Path) -> None:
+    """A reply that is not finite is left out, and the others still count."""
+    plan = small_recipe("toy-mean", "site", "central").plan.with_noise(1e-9)
+    for bad in (np.nan, np.inf, -np.inf):
+        value = torch.full((2, 3), 0.1)
+        value[1, 2] = bad
+        found = total(plan, value)
+        assert torch.allclose(found, total(plan, value[:1])), "a reply without a number counted"
+
+
+def participant(folder: Path) -> tuple[Participant, Callable[..., bytes]]:
+    """A site on a network, with noise of the system, and messages to it."""
+    recipe = small_recipe("toy-mean", "site", "local")
+    made, ledger = engine(recipe, folder, seed=None)
+    ledger.close()
+    sites = made.runtime.sites.alone(0, SiteMemory(recipe.memory, ["site-1"]))
+    agreement = wire.Agreement.of("study", recipe)
+
+    def message(round: int, attempt: int = 0, **other: str) -> bytes:
+        envelope = wire.Envelope(replace(agreement, **other), "run", "site-1", round, attempt)
+        return wire.encode_task(recipe.task(recipe.init(rng=made.streams), round), envelope)
+
+    return Participant(sites, agreement, Store(folder)), message
+
+
+def resent(folder: Path) -> None:
+    """A retry gets the same bytes, and so does a retry after the site was started again."""
+    first, message = participant(folder)
+    reply = first.handle(message(0))
+    second, _ = participant(folder)
+    assert first.handle(message(0, 1)) == reply, "fresh noise for a retry"
+    assert second.handle(message(0, 2)) == reply, "fresh noise after a restart"
+    assert second.sites.allowance.tolist() == first.sites.allowance.tolist()
+
+
+def agreed(folder: Path) -> None:
+    """A site answers nobody who follows another study, schema, plan or version."""
+    site, message = participant(folder)
+    for name in ("study", "schema", "plan", "version"):
+        assert b'"message": "refusal"' in site.handle(message(0, **{name: "other"}))
+    assert b'"message": "sealed"' in site.handle(message(0))
+
+
+def in_order(folder: Path) -> None:
+    """No site goes back to an earlier round, which would be a second question about it."""
+    site, message = participant(folder)
+    site.handle(message(1))
+    assert b'"message": "refusal"' in site.handle(message(0))
+
+
+def rounded_up(folder: Path) -> None:
+    """No claim prints a smaller ε or δ than it has."""
+    for noise in (0.7, 2.9):
+        plan = small_recipe("toy-mean", "site", "local").plan.with_noise(noise)
+        for claim in claims(replace(plan, delta=1.04e-5), "os"):
+            said = re.search(r"ε = (\S+) at δ = (\S+?)[.,]", claim.words + ",").groups()
+            assert float(said[0]) >= claim.epsilon and float(said[1]) >= claim.delta
 
 
 def doubled(folder: Path) -> None:
     """Local trust at the site level is claimed at doubled sensitivity."""
-    from understudy.privacy.claim import claims
-
     plan = small_recipe("toy-mean", "site", "local").plan
-    assert claims(plan, "os")[0].events[0].noise[0] == plan.parts[0].noise / 2
+    half = plan.own.parts[0].mechanism.noise / 2
+    assert claims(plan, "os")[0].events[0].noise[0] == half
 
 
 def fresh(folder: Path) -> None:
     """A void round is never run again."""
     recipe = small_recipe("toy-mean", "site", "central")
     rounds: list[int] = []
-    original = aggregate.add_noise
+    original = Gaussian.add_noise
 
-    def noted(*args, round: int, **terms):
-        rounds.append(round)
-        return original(*args, round=round, **terms)
-
-    from understudy.federation.checkpoint import Checkpoint
+    def noted(self, bounded, use):
+        rounds.append(use.round)
+        return original(self, bounded, use)
 
     for cut in (True, False):
         made, ledger = engine(recipe, folder, checkpoint=Checkpoint(folder), memory=folder)
         with ledger, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(aggregate, "add_noise", noted)
+            patch.setattr(Gaussian, "add_noise", noted)
             if cut:
                 patch.setattr(type(recipe), "step", lambda *a, **k: 1 / 0)
                 with pytest.raises(ZeroDivisionError):
@@ -208,15 +279,22 @@ def fresh(folder: Path) -> None:
 # Mutations.
 
 
+def unclipped(value: torch.Tensor | Bounded, bound: float) -> Bounded:
+    return Bounded(value.value if isinstance(value, Bounded) else value, bound, "site")
+
+
 def no_site_clip(patch: Patch) -> None:
-    patch.setattr(slots, "clip", lambda value, bound, blocks=1: Bounded(value, bound, "site"))
+    patch.setattr(Gaussian, "bounded", lambda self, value, use: unclipped(value, self.bound))
+    patch.setattr(site_module, "clip", lambda value, bound, blocks=1: unclipped(value, bound))
 
 
 def weak_site_clip(patch: Patch) -> None:
-    clip = slots.clip
-    patch.setattr(
-        slots, "clip", lambda v, b, blocks=1: replace(clip(v, 3 * b, blocks), sensitivity=b)
-    )
+    """Three times the bound that is declared."""
+
+    def bounded(self, value, use):
+        return replace(clip(value, 3 * self.bound, self.blocks), sensitivity=self.bound)
+
+    patch.setattr(Gaussian, "bounded", bounded)
 
 
 def no_row_clip(patch: Patch) -> None:
@@ -225,59 +303,60 @@ def no_row_clip(patch: Patch) -> None:
 
 def person_as_record(patch: Patch) -> None:
     """Each row of a person gets the whole person's bound."""
-    original = slots.Private.sum
+    original = Site.sum
 
-    def sum(self, part, data, features, group):
-        whole = replace(self.plan, parts=tuple(replace(p, rows=1) for p in self.plan.parts))
-        return original(slots.Private(whole, self.round, self._source), part, data, features, group)
+    def sum(self, part, features, group=None):
+        whole = self.plan.with_parts(
+            replace(p, mechanism=replace(p.mechanism, rows=1)) for p in self.plan.own.parts
+        )
+        return original(replace(self, plan=whole), part, features, group)
 
-    patch.setattr(slots.Private, "sum", sum)
+    patch.setattr(Site, "sum", sum)
 
 
 def coupled_rows(patch: Patch) -> None:
     """A feature that looks at the whole batch."""
-    original = slots.Private.sum
+    original = Site.sum
 
-    def sum(self, part, data, features, group):
-        return original(self, part, data, lambda x, y: features(x, y) * len(x), group)
+    def sum(self, part, features, group=None):
+        return original(self, part, lambda x, y: features(x, y) * len(x), group)
 
-    patch.setattr(slots.Private, "sum", sum)
+    patch.setattr(Site, "sum", sum)
     patch.setattr(clip_module, "_SLACK", 100.0)
 
 
-def silent_mechanism(module) -> Callable[[Patch], None]:
-    def mutate(patch: Patch) -> None:
-        original = module.add_noise
-        patch.setattr(
-            module,
-            "add_noise",
-            lambda b, n, **terms: (b.value.double(), original(b, n, **terms)[1]),
-        )
-
-    return mutate
+def silent_mechanism(patch: Patch) -> None:
+    """An honest receipt for noise that was not added."""
+    original = Gaussian.add_noise
+    patch.setattr(
+        Gaussian, "add_noise", lambda self, b, use: (b.value.double(), original(self, b, use)[1])
+    )
 
 
-def quiet_mechanism(module) -> Callable[[Patch], None]:
+def quiet_mechanism(patch: Patch) -> None:
     """Less noise, honest receipt."""
+    original = Gaussian.add_noise
 
-    def mutate(patch: Patch) -> None:
-        original = module.add_noise
-        patch.setattr(module, "add_noise", lambda b, n, **t: original(b, n * 0.5, **t))
+    def add_noise(self, bounded, use):
+        own = None if use.noise is None else 0.5 * use.noise
+        return original(replace(self, noise=0.5 * self.noise), bounded, replace(use, noise=own))
 
-    return mutate
+    patch.setattr(Gaussian, "add_noise", add_noise)
 
 
 def noise_on_the_mean(patch: Patch) -> None:
     """Noise of the sum's size, divided by the cohort twice."""
-    original = aggregate._total
-    patch.setattr(aggregate, "_total", lambda plan, *rest: original(plan, *rest) / plan.cohort)
+    original = PlainSum.add_up
+
+    def add_up(self, replies, round):
+        found = original(self, replies, round)
+        return {name: value / self.plan.at(round).cohort for name, value in found.items()}
+
+    patch.setattr(PlainSum, "add_up", add_up)
 
 
 def no_server_noise(patch: Patch) -> None:
-    def total(plan, part, value, received, round, source):
-        return (value / plan.cohort).float() if part.combine == "mean" else value.float()
-
-    patch.setattr(aggregate, "_total", total)
+    patch.setattr(Gaussian, "complete", lambda self, total, use: (total, ()))
 
 
 def same_noise(patch: Patch) -> None:
@@ -295,18 +374,17 @@ def charge_once(patch: Patch) -> None:
 
 
 def charge_afterwards(patch: Patch) -> None:
-    """Charge at the end of a round."""
-    original = engine_module.Engine._round
+    """Charge once the total is there."""
+    charge, total, pending = Ledger.charge, PlainSum.total, []
 
-    def late(self, state, round):
-        receipts = self.recipe.plan.receipts(round, "simulation")
-        charge, self.ledger.charge = self.ledger.charge, lambda _: None
-        found = original(self, state, round)
-        self.ledger.charge = charge
-        self.ledger.charge(receipts)
+    def late(self, *asked):
+        found = total(self, *asked)
+        while pending:
+            charge(*pending.pop())
         return found
 
-    patch.setattr(engine_module.Engine, "_round", late)
+    patch.setattr(Ledger, "charge", lambda self, receipts: pending.append((self, receipts)))
+    patch.setattr(PlainSum, "total", late)
 
 
 def understated_charge(patch: Patch) -> None:
@@ -319,23 +397,23 @@ def understated_charge(patch: Patch) -> None:
 
 
 def no_step_receipt(patch: Patch) -> None:
-    original = slots.Private.step
+    original = Site.step
 
     def step(self, part, bounded):
         noised = original(self, part, bounded)
         self.receipts.pop()
         return noised
 
-    patch.setattr(slots.Private, "step", step)
+    patch.setattr(Site, "step", step)
 
 
 def raw_steps(patch: Patch) -> None:
     """The recipe noises, and then sends something else."""
     original = ToyStep.local
 
-    def local(self, task, memory, data, private, *, rng):
-        update, memory = original(self, task, memory, data, private, rng=rng)
-        sums = torch.stack([data.rows(c)[0].sum(0) for c in range(len(data))])
+    def local(self, task, site):
+        update, memory = original(self, task, site)
+        sums = torch.stack([site.data.rows(c)[0].sum(0) for c in range(len(site))])
         return {"step": update["step"] + sums}, memory
 
     patch.setattr(ToyStep, "local", local)
@@ -344,9 +422,9 @@ def raw_steps(patch: Patch) -> None:
 def an_extra_step(patch: Patch) -> None:
     original = ToyStep.local
 
-    def local(self, task, memory, data, private, *, rng):
-        private.step("step", Bounded(torch.zeros(len(data), 3), 1.0, "record"))
-        return original(self, task, memory, data, private, rng=rng)
+    def local(self, task, site):
+        site.step("step", Bounded(torch.zeros(len(site), 3), 1.0, "record"))
+        return original(self, task, site)
 
     patch.setattr(ToyStep, "local", local)
 
@@ -355,9 +433,9 @@ def steps_by_rows(patch: Patch) -> None:
     """Control flow that depends on data: a site with few rows keeps them to itself."""
     original = ToySum.local
 
-    def local(self, task, memory, data, private, *, rng):
-        update, memory = original(self, task, memory, data, private, rng=rng)
-        enough = data.total > 3
+    def local(self, task, site):
+        update, memory = original(self, task, site)
+        enough = site.data.total > 3
         kept = {k: v if enough else replace(v, value=0 * v.value) for k, v in update.items()}
         return kept, memory
 
@@ -366,26 +444,36 @@ def steps_by_rows(patch: Patch) -> None:
 
 def measured_receipts(patch: Patch) -> None:
     """A receipt that says how large the update was."""
-    original = slots.add_noise
+    original = Gaussian.add_noise
 
-    def add_noise(bounded, noise, **terms):
-        value, receipt = original(bounded, noise, **terms)
-        return value, replace(receipt, std=receipt.std + float(bounded.value.norm()))
+    def add_noise(self, bounded, use):
+        value, (receipt,) = original(self, bounded, use)
+        return value, (replace(receipt, std=receipt.std + float(bounded.value.norm())),)
 
-    patch.setattr(slots, "add_noise", add_noise)
+    patch.setattr(Gaussian, "add_noise", add_noise)
 
 
 def empty_sites_speak(patch: Patch) -> None:
-    patch.setattr(site, "_silence_empty", lambda update, empty, plan: update)
+    """Sites without rows are taken for sites with some when they are sealed."""
+    original = sites_module.seal
+
+    def seal(site, update):
+        some = replace(site.data, counts=site.data.counts.clamp(min=1))
+        return original(replace(site, data=some), update)
+
+    patch.setattr(sites_module, "seal", seal)
 
 
 def mean_over_replies(patch: Patch) -> None:
-    original = aggregate._total
+    original = PlainSum.add_up
 
-    def total(plan, part, value, received, round, source):
-        return original(plan, part, value, received, round, source) * plan.cohort / received
+    def add_up(self, replies, round):
+        held = list(replies)
+        factor = self.plan.at(round).cohort / sum(map(len, held))
+        found = original(self, held, round)
+        return {name: value * factor for name, value in found.items()}
 
-    patch.setattr(aggregate, "_total", total)
+    patch.setattr(PlainSum, "add_up", add_up)
 
 
 def endless_joining(patch: Patch) -> None:
@@ -419,14 +507,9 @@ def reused_coins(patch: Patch) -> None:
 
 
 def public_coins(patch: Patch) -> None:
-    """Cohorts from the training streams."""
-
-    def cohort(self, round):
-        phase = self.recipe.plan.at(round)
-        draws = self.streams.draws("cohort", round)
-        return engine_module.draw_cohort(phase.sites, phase.rate, source=draws)
-
-    patch.setattr(engine_module.Engine, "_cohort", cohort)
+    """Cohorts from streams that do not depend on the noise source."""
+    public = Streams.from_seed(0)
+    patch.setattr(NoiseSource, "server", lambda self, purpose, round: public.draws(purpose, round))
 
 
 def short_keys(patch: Patch) -> None:
@@ -449,14 +532,56 @@ def one_key(patch: Patch) -> None:
     )
 
 
+def constant_key(patch: Patch) -> None:
+    """Every process draws the same."""
+    made = rng._generator(bytes(range(32)))
+    patch.setattr(
+        rng._System,
+        "words_each",
+        lambda self, counts: made.bit_generator.random_raw(int(np.sum(counts))),
+    )
+
+
 def open_wire(patch: Patch) -> None:
     patch.setattr(wire, "encode_sealed", lambda value, envelope: b"")
 
 
 def trusting_server(patch: Patch) -> None:
-    patch.setattr(
-        aggregate, "_fits", lambda part, value, check_norm: torch.ones(len(value), dtype=torch.bool)
-    )
+    patch.setattr(Gaussian, "fits", lambda self, sent, part, unit: torch.ones(len(sent)).bool())
+
+
+def accepting_server(patch: Patch) -> None:
+    """Replies within the bound fit, and so do those that are no numbers."""
+    original = Gaussian.fits
+
+    def fits(self, sent, part, unit):
+        return original(self, sent, part, unit) | ~torch.isfinite(sent).flatten(1).all(1)
+
+    patch.setattr(Gaussian, "fits", fits)
+
+
+def forgetful_store(patch: Patch) -> None:
+    patch.setattr(Store, "save", lambda self, kept: None)
+
+
+def store_without_reply(patch: Patch) -> None:
+    """Rounds are counted, but what was sent is not kept."""
+    save = Store.save
+    patch.setattr(Store, "save", lambda self, kept: save(self, replace(kept, reply=b"")))
+
+
+def store_without_rounds(patch: Patch) -> None:
+    save = Store.save
+    patch.setattr(Store, "save", lambda self, kept: save(self, replace(kept, round=-1)))
+
+
+def careless_site(patch: Patch) -> None:
+    """A site that takes a server's word for what was agreed on."""
+    patch.setattr(wire, "asdict", lambda value: {})
+
+
+def rounded_down(patch: Patch) -> None:
+    patch.setattr(claim_module, "round_up", lambda price, digits=3: f"{price:.{digits}g}")
 
 
 def single_sensitivity(patch: Patch) -> None:
@@ -470,65 +595,69 @@ def single_sensitivity(patch: Patch) -> None:
 
 def plain_selection(patch: Patch) -> None:
     """The largest coordinates as they are, with an honest receipt."""
-    original = slots.choose
+    original = Selection.seal
 
-    def choose(update, rule, **terms):
-        message, receipt = original(update, rule, **terms)
-        best = (update * message[:, :1]).topk(rule.output, dim=1).indices
-        return torch.cat((message[:, :1], best), dim=1).to(torch.int32), receipt
+    def seal(self, update, use):
+        message, receipts = original(self, update, use)
+        best = (update * message[:, :1]).topk(self.output, dim=1).indices
+        return torch.cat((message[:, :1], best), dim=1).to(torch.int32), receipts
 
-    patch.setattr(slots, "choose", choose)
+    patch.setattr(Selection, "seal", seal)
 
 
 def generous_selection(patch: Patch) -> None:
     """At four times the ε that is receipted."""
-    original = slots.choose
+    original = Selection.seal
 
-    def choose(update, rule, **terms):
-        message, receipt = original(update, replace(rule, epsilon=4 * rule.epsilon), **terms)
-        return message, replace(receipt, epsilon=rule.epsilon)
+    def seal(self, update, use):
+        message, (receipt,) = original(replace(self, epsilon=4 * self.epsilon), update, use)
+        return message, (replace(receipt, epsilon=self.epsilon),)
 
-    patch.setattr(slots, "choose", choose)
+    patch.setattr(Selection, "seal", seal)
 
 
 def ordered_selection(patch: Patch) -> None:
     """Coordinates of the top set first."""
-    original = slots.choose
+    original = Selection.seal
 
-    def choose(update, rule, **terms):
-        message, receipt = original(update, rule, **terms)
+    def seal(self, update, use):
+        message, receipts = original(self, update, use)
         values = update.gather(1, message[:, 1:].long()) * message[:, :1]
         order = values.argsort(dim=1, descending=True)
         ranked = message[:, 1:].gather(1, order)
-        return torch.cat((message[:, :1], ranked), dim=1), receipt
+        return torch.cat((message[:, :1], ranked), dim=1), receipts
 
-    patch.setattr(slots, "choose", choose)
+    patch.setattr(Selection, "seal", seal)
 
 
 def plain_answers(patch: Patch) -> None:
-    original = slots.respond
+    original = Response.seal
     patch.setattr(
-        slots, "respond", lambda bits, rule, **t: (bits.byte(), original(bits, rule, **t)[1])
+        Response, "seal", lambda self, bits, use: (bits.byte(), original(self, bits, use)[1])
     )
 
 
 def understated_choice(patch: Patch) -> None:
     """A rule beyond the promise, honestly receipted."""
-    original = slots.choose
+    original = Selection.seal
     patch.setattr(
-        slots, "choose", lambda u, rule, **t: original(u, replace(rule, epsilon=9.0), **t)
+        Selection, "seal", lambda self, u, use: original(replace(self, epsilon=9.0), u, use)
     )
 
 
 def peeking_selection(patch: Patch) -> None:
     """How many coordinates are chosen from depends on the update."""
-    original = slots._choice
+    original = sites_module.seal
 
-    def choice(spec, update, *rest):
-        top = spec.rule.top - int(float(update.abs().sum()) % 2 > 1)
-        return original(replace(spec, rule=replace(spec.rule, top=top)), update, *rest)
+    def seal(site, update):
+        less = int(1e4 * float(next(iter(update.values())).abs().sum())) % 4
+        peeked = (
+            replace(p, mechanism=replace(p.mechanism, top=p.mechanism.top - less))
+            for p in site.plan.own.parts
+        )
+        return original(replace(site, plan=site.plan.with_parts(peeked)), update)
 
-    patch.setattr(slots, "_choice", choice)
+    patch.setattr(sites_module, "seal", seal)
 
 
 def shared_head(patch: Patch) -> None:
@@ -577,14 +706,14 @@ CASES = [
     case(no_site_clip, replayed("toy-sum", "site", "central", "replaced by wild"), "no_clip_sum"),
     case(person_as_record, replayed("toy-sum", "person", "central", "wild against none")),
     case(coupled_rows, replayed("toy-sum", "record", "central", "removed")),
-    case(silent_mechanism(aggregate), noisy("fedmoments", "record", "central"), "no_noise_server"),
-    case(silent_mechanism(slots), noisy("fedmoments", "record", "local"), "no_noise_client"),
-    case(silent_mechanism(slots), noisy("toy-step", "record", "local"), "no_noise_step"),
-    case(quiet_mechanism(aggregate), noisy("toy-mean", "site", "central"), "half_noise_server"),
-    case(quiet_mechanism(slots), noisy("toy-mean", "site", "local"), "half_noise_client"),
-    case(quiet_mechanism(slots), released("toy-mean", "site", "local"), "half_noise_release"),
+    case(silent_mechanism, noisy("fedmoments", "record", "central"), "no_noise_server"),
+    case(silent_mechanism, noisy("fedmoments", "record", "local"), "no_noise_client"),
+    case(silent_mechanism, noisy("toy-step", "record", "local"), "no_noise_step"),
+    case(quiet_mechanism, noisy("toy-mean", "site", "central"), "half_noise_server"),
+    case(quiet_mechanism, noisy("toy-mean", "site", "local"), "half_noise_client"),
+    case(quiet_mechanism, released("toy-mean", "site", "local"), "half_noise_release"),
     case(
-        quiet_mechanism(aggregate),
+        quiet_mechanism,
         released("toy-mean", "site", "central"),
         "half_noise_central",
     ),
@@ -619,8 +748,17 @@ CASES = [
     case(short_keys, fresh_entropy),
     case(one_key, fresh_entropy),
     case(one_key, forked, "one_key_forked"),
+    case(constant_key, fresh_entropy),
     case(open_wire, sealed_only),
     case(trusting_server, rejects),
+    case(trusting_server, finite_only, "trusting_server_not_finite"),
+    case(accepting_server, finite_only),
+    case(rounded_down, rounded_up),
+    case(forgetful_store, resent),
+    case(store_without_reply, resent),
+    case(store_without_rounds, resent),
+    case(store_without_rounds, in_order, "store_without_rounds_in_order"),
+    case(careless_site, agreed),
     case(single_sensitivity, doubled),
     case(void_rounds_again, fresh),
     case(plain_selection, noisy("signds", "site", "local")),

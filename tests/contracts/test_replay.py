@@ -62,14 +62,14 @@ def test_every_round_is_charged_before_its_noise(
 def test_one_vae_per_class_is_bounded_as_a_whole(tmp_path: Path, trust: str) -> None:
     own = {**SMALL["fedvae"], "classes": "separate"}
     recipe = small_recipe("fedvae", "site", trust, recipe=own)
-    assert recipe.plan.parts[0].blocks == 2
+    assert recipe.plan.own.parts[0].mechanism.blocks == 2
     for i, neighbour in enumerate(neighbours("site", trust)[::4]):
         (tmp_path / str(i)).mkdir()
         check_replay(recipe, tmp_path / str(i), base_of(neighbour, "site"), neighbour)
 
 
-# Sites of a simulation are trained in one stack, but neither the rows of one nor their number
-# may reach another; for their number see test_chunks.py.
+# Sites of a simulation are trained in one stack: neither the rows of one nor their number may
+# reach another (test_chunks.py looks at the number).
 
 
 @pytest.mark.parametrize("value", ["ones", "wild", "nan"])
@@ -169,8 +169,8 @@ def test_the_published_encoder_breaks_the_record_level_sensitivity(tmp_path: Pat
     own = {**SMALL["dpd_fvae"], "encoder": "paper", "steps": 4}
     tables = {"recipe": own, "training": {"rate": 0.3, "batch": 12}, "study": {"rounds": 3}}
     recipe = small_recipe("dpd_fvae", "record", "local", **tables)
-    part = recipe.plan.parts[0]
-    one_record = part.bound / 12
+    bound = recipe.plan.own.parts[0].mechanism.bound
+    one_record = bound / 12
     data = small_shards()
     other = with_rows(data, [2 * EACH - 1], 1.0, 1)
     queries = [
@@ -180,5 +180,5 @@ def test_the_published_encoder_breaks_the_record_level_sensitivity(tmp_path: Pat
     moved = [float((a - b).norm()) for a, b in zip(*queries, strict=True)]
     most = max(moved[len(moved) // 2 :])
     assert most > 2 * one_record * 12 / EACH, "the published form would pass: is it the same?"
-    assert most <= 2 * part.bound, "and yet no site moves it further than the site-level bound"
+    assert most <= 2 * bound, "and yet no site moves it further than the site-level bound"
     assert recipe.plan.unit == "site" and claims(recipe.plan, "os")[0].epsilon is None

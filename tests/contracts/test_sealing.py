@@ -14,21 +14,20 @@ SOURCE = Path(understudy.__file__).parent
 MAKERS = {
     "Bounded": {
         "privacy/clip.py",
-        "federation/slots.py",
-        "federation/aggregate.py",
+        "privacy/gaussian.py",  # the sum of bounded replies, for the server's noise
+        "federation/site.py",
         "training/dpsgd.py",  # gradients of records are clipped from their factors, unformed
     },
-    "Sealed": {"federation/slots.py", "runtime/wire.py", "runtime/memory.py"},
+    "Sealed": {"federation/site.py", "runtime/wire.py"},
     "Receipt": {
         "privacy/gaussian.py",
-        "privacy/select.py",
-        "privacy/plan.py",
+        "privacy/pure.py",
         "privacy/ledger.py",
         "runtime/wire.py",
     },
-    "add_noise": {"federation/slots.py", "federation/aggregate.py"},
-    "choose": {"federation/slots.py"},
-    "respond": {"federation/slots.py"},
+    "add_noise": {"privacy/gaussian.py", "federation/site.py"},
+    "choose": {"privacy/select.py"},
+    "respond": {"privacy/respond.py"},
     "NoiseSource": {"rng.py", "run/journal.py"},
 }
 
@@ -76,7 +75,7 @@ def test_nothing_is_unpickled_imported_by_name_or_drawn_from_a_global_generator(
 
 
 def test_recipes_do_not_reach_for_the_sources_of_privacy() -> None:
-    for path in (SOURCE / "recipes").glob("*.py"):
+    for path in (SOURCE / "recipes").rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         for word in ("NoiseSource", "os.urandom", "Ledger", "add_noise", "Sealed", "Bounded("):
             assert word not in text, f"{path.name} uses {word}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +15,30 @@ from understudy.data.schema import Column, Schema
 from understudy.data.table import Records
 from understudy.evaluation import embedding, forecasts, students
 from understudy.evaluation.compare import evaluate
+from understudy.privacy.account import Event
+from understudy.privacy.claim import Claim
 
-CLAIM: dict[str, Any] = {
-    "unit": "record",
-    "relation": "add or remove one",
-    "adversary": "the public",
-    "trust": "the server is trusted",
-    "sampling": "every site joins every round; no amplification",
-    "delta": 1e-5,
-    "epsilon": 1.0,
-    "epsilon_rdp": 1.12,
-    "events": [{"noise": [3.73], "rate": None, "count": 1}],
-    "excluded": ["the schema is public input"],
-    "caveats": ["noise is floating-point Gaussian"],
-    "noise_source": "os",
-    "words": "Against the public, one record is protected with ε = 1 at δ = 1e-05.",
-}
+CLAIM = Claim(
+    adversary="the public",
+    unit="record",
+    relation="add or remove one",
+    trust="the server is trusted",
+    sampling="every site joins every round; no amplification",
+    events=(Event(noise=(3.73,), rate=None, count=1),),
+    delta=1e-5,
+    epsilon=1.0,
+    epsilon_rdp=1.12,
+    noise_source="os",
+    excluded=("the schema is public input",),
+    caveats=("noise is floating-point Gaussian",),
+)
 
 
 @dataclass
 class FakeRelease:
     schema: Schema
     draw: Callable[[int, np.random.Generator], Encoded]
-    claims: list[dict[str, Any]] = field(default_factory=lambda: [CLAIM])
+    claims: tuple[Claim, ...] = (CLAIM,)
     path: Path | None = None
 
     @property

@@ -3,9 +3,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.errors import DataError
 from understudy.evaluation import clouds
-from understudy.evaluation.clouds import COVERAGE, MMD, coverage, measure_clouds, mmd
+from understudy.evaluation.clouds import (
+    COVERAGE,
+    MMD,
+    NEAREST,
+    covered,
+    measure_clouds,
+    squared_mmd,
+)
 from understudy.evaluation.rows import Rows
 
 
@@ -17,20 +23,32 @@ def rows(x: np.ndarray) -> Rows:
     return Rows(x.astype(np.float32), np.zeros(len(x), np.int64))
 
 
+def mmd(real: np.ndarray, synthetic: np.ndarray) -> float:
+    return float(squared_mmd(real, synthetic)[0])
+
+
+def coverage(real: np.ndarray, synthetic: np.ndarray, nearest: int = NEAREST) -> float:
+    return float(covered(real, synthetic, nearest).mean())
+
+
 def test_mmd_by_hand() -> None:
     real, synthetic = np.array([[0.0], [1.0]]), np.array([[0.0], [2.0]])
-    # κ = 2·1·1² = 2; κ/(κ+d²): real pair 2/3, synthetic pair 2/6, between 1, 2/6, 2/3, 2/3
-    expected = 2 / 3 + 1 / 3 - 2 * (1 + 1 / 3 + 2 / 3 + 2 / 3) / 4
-    assert mmd(real, synthetic, scale=1.0) == pytest.approx(expected)
+    # κ = 2·1·½ = 1; κ/(κ+d²): real pair 1/2, synthetic pair 1/5, between 1, 1/5, 1/2, 1/2
+    expected = 1 / 2 + 1 / 5 - 2 * (1 + 1 / 5 + 1 / 2 + 1 / 2) / 4
+    assert mmd(real, synthetic) == pytest.approx(expected)
 
 
 def test_bandwidth_is_the_mean_squared_distance_of_real_records() -> None:
     real, synthetic = cloud(30, 0), cloud(20, 1)
-    apart = ((real[:, None] - real[None]) ** 2).sum(2)
-    kappa = apart[~np.eye(30, dtype=bool)].mean()
-    assert mmd(real, synthetic) == pytest.approx(
-        mmd(real, synthetic, scale=np.sqrt(kappa / (2 * 3)))
-    )
+    apart = {
+        name: ((a[:, None] - b[None]) ** 2).sum(2)
+        for name, a, b in (("r", real, real), ("s", synthetic, synthetic), ("rs", real, synthetic))
+    }
+    other = {name: ~np.eye(n, dtype=bool) for name, n in (("r", 30), ("s", 20))}
+    kappa = apart["r"][other["r"]].mean()
+    kernel = {name: kappa / (kappa + squares) for name, squares in apart.items()}
+    within = sum(kernel[name][other[name]].mean() for name in other)
+    assert mmd(real, synthetic) == pytest.approx(within - 2 * kernel["rs"].mean())
 
 
 def test_mmd_is_about_zero_for_one_distribution_and_grows_with_the_shift() -> None:
@@ -43,7 +61,6 @@ def test_mmd_is_about_zero_for_one_distribution_and_grows_with_the_shift() -> No
 def test_mmd_does_not_depend_on_how_features_are_laid_out() -> None:
     a, b = cloud(20, 0, width=2500), cloud(20, 1, 0.1, width=2500)
     whole = mmd(a, b)
-    assert mmd(a.reshape(20, 50, 50), b.reshape(20, 50, 50)) == pytest.approx(whole)
     assert mmd(a[:, ::-1], b[:, ::-1]) == pytest.approx(whole)
 
 
@@ -78,14 +95,6 @@ def test_coverage_of_the_same_distribution_is_what_the_paper_expects() -> None:
 def test_a_missed_half_is_not_covered() -> None:
     real = np.concatenate([cloud(200, 0, -10), cloud(200, 1, 10)])
     assert coverage(real, cloud(400, 2, -10)) == pytest.approx(0.5, abs=0.03)
-
-
-@pytest.mark.parametrize("measure", [mmd, coverage])
-def test_records_of_other_shapes_and_too_few_are_refused(measure) -> None:
-    with pytest.raises(DataError):
-        measure(cloud(9, 0, width=2), cloud(9, 0, width=3))
-    with pytest.raises(DataError):
-        measure(cloud(1, 0), cloud(9, 0))
 
 
 def test_scores_have_intervals_and_a_real_side(monkeypatch: pytest.MonkeyPatch) -> None:

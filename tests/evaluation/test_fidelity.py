@@ -5,8 +5,8 @@ from scipy.stats import ks_2samp, wasserstein_distance
 from understudy.data.schema import Column, Schema
 from understudy.evaluation.axes import axes
 from understudy.evaluation.fidelity import Fidelity, measure_fidelity
+from understudy.evaluation.rows import Rows
 from understudy.evaluation.score import Score
-from understudy.evaluation.utility import Rows
 
 ONE = Schema("table", "t", 9, columns=(Column("a", "numeric", low=0.0, high=1.0),))
 

@@ -3,7 +3,7 @@ import pytest
 
 from understudy.data.schema import Schema
 from understudy.evaluation.pixels import mean_images, pixel_scores
-from understudy.evaluation.utility import Rows
+from understudy.evaluation.rows import Rows
 
 SCHEMA = Schema("image", "i", 9, classes=("a", "b"), shape=(2, 2))
 

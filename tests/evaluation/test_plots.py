@@ -20,8 +20,9 @@ from understudy.evaluation.plots import (
     series_plots,
     student_plot,
 )
+from understudy.evaluation.rows import Rows
 from understudy.evaluation.score import Compared, Score
-from understudy.evaluation.utility import Rows, StudentScores
+from understudy.evaluation.utility import StudentScores
 
 TABLE = Schema(
     "table",

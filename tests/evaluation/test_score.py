@@ -8,6 +8,7 @@ from understudy.evaluation.score import (
     auc,
     distance,
     interval,
+    plain,
     resample,
     score_accuracy,
     score_auc,
@@ -98,4 +99,4 @@ def test_distance_interval_holds_its_value_though_resampling_adds_to_it() -> Non
 
 def test_score_is_plain_data() -> None:
     score = score_accuracy(np.array([1]), np.array([1]))
-    assert set(score.to_dict()) == {"name", "value", "low", "high", "n"}
+    assert set(plain(score)) == {"name", "value", "low", "high", "n"}

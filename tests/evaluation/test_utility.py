@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from understudy.data.schema import Column, Schema
-from understudy.evaluation.students import accuracies, students, table_students, thesis_students
-from understudy.evaluation.utility import Rows, Utility, measure_utility
+from understudy.evaluation.rows import Rows
+from understudy.evaluation.score import plain
+from understudy.evaluation.students import students
+from understudy.evaluation.utility import Utility, measure_utility
 from understudy.rng import Streams
 
 SCHEMA = Schema(
@@ -54,7 +56,7 @@ def test_beside_the_students_stands_what_takes_no_learning() -> None:
     test = rows(90, 2, classes=(0, 1, 1, 1))
     found = run(rows(60, 0), rows(60, 1), test)
     assert found.naive is not None and found.naive.value == (test.y == 1).mean()
-    assert found.to_dict()["naive"]["value"] == round(found.naive.value, 6)
+    assert plain(found)["naive"]["value"] == round(found.naive.value, 6)
 
 
 def test_same_streams_give_the_same_scores() -> None:
@@ -126,40 +128,7 @@ def test_image_students_are_the_three_of_the_paper() -> None:
     y = draw.integers(0, 2, 80)
     x = (draw.random((80, 16)) * 0.5 + 0.5 * y[:, None]).astype(np.float32)
     found = run(Rows(x, y), Rows(x, y), Rows(x, y), schema)
-    assert found.positive == "b"
+    assert found.positive_class == "b"
     names = ["logistic regression", "multi-layer perceptron", "convolutional network"]
     assert [s.student for s in found.students] == names
     assert all(s["accuracy"].synthetic.value > 0.95 for s in found.students)
-
-
-def test_given_learners_stand_in_for_the_students() -> None:
-    schema = Schema("image", "i", 9, classes=("a", "b"), shape=(4, 4))
-    some = Rows(np.random.default_rng(0).random((20, 16)).astype(np.float32), np.arange(20) % 2)
-    found = measure_utility(
-        schema, some, some, some, rng=Streams.from_seed(0), learners=thesis_students()
-    )
-    assert [s.student for s in found.students] == ["convolutional network", "logistic regression"]
-
-
-def test_table_students_are_the_two_of_the_thesis() -> None:
-    found = measure_utility(
-        SCHEMA,
-        rows(200, 0),
-        rows(200, 1),
-        rows(100, 2),
-        rng=Streams.from_seed(0),
-        learners=table_students(),
-    )
-    assert [s.student for s in found.students] == ["two-layer network", "random forest"]
-    assert all(s["accuracy"].synthetic.value > 0.85 for s in found.students)
-
-
-def test_accuracies_are_those_of_the_scores() -> None:
-    learners, real = table_students(), rows(100, 1)
-    found = accuracies(learners, SCHEMA, rows(60, 0), real, rng=Streams.from_seed(0))
-    scores = measure_utility(
-        SCHEMA, rows(60, 0), real, real, rng=Streams.from_seed(0), learners=learners
-    )
-    assert found == {s.student: s["accuracy"].synthetic.value for s in scores.students}
-    nobody = accuracies(learners, SCHEMA, rows(0, 0), real, rng=Streams.from_seed(0))
-    assert set(nobody.values()) == {0.0}

@@ -14,8 +14,11 @@ import safetensors.torch
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+import understudy
 from contracts.toys import TOYS, rows, study
+from understudy.cli import app
 from understudy.errors import ReleaseError
 from understudy.privacy.ledger import _seal, read_entries
 from understudy.release import archive
@@ -496,6 +499,19 @@ def test_unit_trust_and_data_must_be_the_recipes(folder: Path) -> None:
             verify(folder, {"toy-mean": other})
     for known in (None, {}, {"other": info}):
         assert any("'toy-mean' is not known here" in note for note in verify(folder, known).notes)
+
+
+@pytest.mark.usefixtures("toys")
+def test_the_public_verify_knows_the_recipes(folder: Path) -> None:
+    assert understudy.verify(folder).notes == ()
+
+
+def test_the_command_line_says_what_could_not_be_compared(folder: Path) -> None:
+    rehash(folder, lambda manifest: manifest["versions"].update(torch="1.0"))
+    shown = CliRunner().invoke(app, ["verify", str(folder)])
+    assert shown.exit_code == 0 and "– recipe 'toy-mean' is not known here" in shown.output
+    told = json.loads(CliRunner().invoke(app, ["verify", str(folder), "--json"]).output)
+    assert told["ok"] and any("not known here" in note for note in told["notes"])
 
 
 # Files that try to be somewhere else.

@@ -108,3 +108,18 @@ def test_epochs_of_few_rows_are_not_padded_to_the_batch() -> None:
     made = batches.epochs(rows, 3, 32, rng=draws(2))
     assert made.index.shape == (3, 2, 2)
     assert made.weight[0].tolist() == [[0.5, 0.5], [1.0, 0.0]]
+
+
+@pytest.mark.parametrize("rule", [batches.steps, batches.epochs])
+def test_a_site_has_the_same_batches_in_any_company(rule):
+    """The other's rows, many or none, do not shift its draws."""
+    plans = []
+    for other in (0, 1, 50):
+        own = Streams.from_seed(0).sites("batches", 0, [7, 3])
+        plan = rule(rows_of(other, 5), 3, 4, rng=own)
+        count = int(plan.steps[1])
+        index, weight = plan.index[:count, 1] - other, plan.weight[:count, 1]
+        plans.append([row[kept > 0].tolist() for row, kept in zip(index, weight, strict=True)])
+    alone = rule(rows_of(5), 3, 4, rng=Streams.from_seed(0).sites("batches", 0, [3]))
+    kept = [r[w > 0].tolist() for r, w in zip(alone.index[:, 0], alone.weight[:, 0], strict=True)]
+    assert plans[0] == plans[1] == plans[2] == kept

@@ -302,3 +302,41 @@ def test_fixed_kernels_keep_a_chunk_small_too():
     for name, value in trained.items():
         moved = (value != params[name]).flatten(1).any(1)
         assert moved.all() == name.startswith(dense) and moved.any() == name.startswith(dense)
+
+
+def drawn_by(counts: list[int], chunk: int | None, sites: list[int]) -> dict[int, list]:
+    """The normals and uniform numbers that each site's loss saw, by site."""
+    held = np.array(counts)
+    own = Streams.from_seed(0).sites("test", 0, sites)
+    chosen = batches.epochs(Holdings(None, held.cumsum() - held, held), 3, 4, rng=own)
+    seen: dict[int, list] = {site: [] for site in sites}
+
+    def loss(params, batch):
+        normal, uniform = batch.normal(2), batch.uniform()
+        assert torch.equal(normal, batch.normal(2)), "asked twice at one step"
+        for c, member in enumerate(batch.members.tolist()):
+            real = batch.weight[c] > 0
+            assert not normal[c, ~real].any() and not uniform[c, ~real].any()
+            seen[sites[member]].append((normal[c, real], uniform[c, real]))
+        return params["w"].sum(1)
+
+    params = {"w": torch.zeros(len(sites), 1)}
+    rows = torch.zeros(max(1, sum(counts)), 1), torch.zeros(max(1, sum(counts)))
+    loop.train(params, loss, *rows, chosen, Sgd(0.1), chunk=chunk, rng=own)
+    return seen
+
+
+@pytest.mark.parametrize("gather", [0, loop.GATHER_BYTES])
+@pytest.mark.parametrize("chunk", [1, 2, None])
+def test_what_a_loss_draws_depends_on_its_own_site_alone(chunk, gather, monkeypatch):
+    """Not on chunks, nor on how many rows another has, nor on how far ahead is drawn."""
+    whole = drawn_by([5, 2, 9, 0], None, [3, 1, 4, 2])
+    monkeypatch.setattr(loop, "GATHER_BYTES", gather)
+    for other in (drawn_by([5, 2, 9, 0], chunk, [3, 1, 4, 2]), drawn_by([2, 5], chunk, [1, 3])):
+        for site, drawn in other.items():
+            pairs = zip(drawn, whole[site], strict=True)
+            assert all(
+                torch.equal(a, b) for one, two in pairs for a, b in zip(one, two, strict=True)
+            )
+    every = torch.cat([normal.flatten() for steps in whole.values() for normal, _ in steps])
+    assert len(every.unique()) == len(every) == 2 * 3 * (5 + 2 + 9)

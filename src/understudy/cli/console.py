@@ -22,19 +22,11 @@ from rich.progress import (
 
 from understudy.errors import OutputError, UnderstudyError
 
-__all__ = [
-    "JSON",
-    "QUIET",
-    "bar",
-    "check_new",
-    "plain_errors",
-    "print_json",
-    "reading",
-    "spinner",
-]
+__all__ = ["JSON", "QUIET", "READING", "bar", "check_new", "plain_errors", "print_json", "spinner"]
 
 JSON = typer.Option(False, "--json", help="Print JSON, for machines.")
 QUIET = typer.Option(False, "--quiet", "-q", help="No progress bar.")
+READING = "reading images"  # what takes long to read
 
 
 @contextmanager
@@ -67,7 +59,7 @@ def print_json(value: Any) -> None:
 
 
 _WIDE = 100  # columns of a terminal that has room for a bar, its note and two times
-Tick = Callable[[int, int, str], None]
+Tick = Callable[[str, int, int], None]
 
 
 def _columns(width: int) -> tuple[ProgressColumn, ...]:
@@ -85,21 +77,16 @@ def _columns(width: int) -> tuple[ProgressColumn, ...]:
 
 @contextmanager
 def bar(title: str, quiet: bool) -> Iterator[Tick]:
-    """A progress bar; call it with (done, total, note)."""
-    if quiet:
-        yield lambda done, total, note: None
-        return
+    """A progress bar; call it with (note, done, total)."""
     console = Console(stderr=True)
-    with Progress(*_columns(console.width), console=console, transient=True) as progress:
+    columns = _columns(console.width)
+    with Progress(*columns, console=console, transient=True, disable=quiet) as progress:
         task = progress.add_task(title, total=1, note="")
-        yield lambda done, total, note: progress.update(
-            task, completed=done, total=total, note=note
-        )
 
+        def tick(note: str, done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total, note=note)
 
-def reading(tick: Tick) -> Callable[[int, int], None]:
-    """A bar in the form that readers of files call: they count image files, which take long."""
-    return lambda done, total: tick(done, total, "reading images")
+        yield tick
 
 
 @contextmanager

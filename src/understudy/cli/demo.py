@@ -161,13 +161,7 @@ def _play(scene: Scene, folder: Path, quiet: bool, seed: int | None) -> tuple[Re
     train(Study.load(folder / "study.toml"), folder / "release", quiet, seed=seed)
     release = verify(folder / "release").release
     with bar("evaluating", quiet) as tick:
-        scores = evaluate(
-            release,
-            real,
-            folder / "report",
-            test=test,
-            progress=lambda stage, done, total: tick(done, total, stage),
-        )
+        scores = evaluate(release, real, folder / "report", test=test, progress=tick)
     return release, scores
 
 

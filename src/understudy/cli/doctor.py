@@ -10,11 +10,9 @@ that is missing.
 from __future__ import annotations
 
 import importlib.metadata as metadata
-import json as jsonlib
 import os
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,9 +22,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from understudy.cli.console import JSON, print_json
+
 __all__ = ["Check", "doctor", "examine"]
 
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FREE_GB = 1.0
 TORCH = (2, 10)  # below it, files made by others can run code while they load
 # Φ(½−ε) − e^ε·Φ(−½−ε) = δ, solved for one Gaussian of z = 1 at δ = 1e-5.
@@ -42,19 +41,6 @@ class Check:
     ok: bool
     found: str
     do: str
-    required: bool = True
-
-    @property
-    def mark(self) -> str:
-        """✓ fine, ✗ to be fixed, – missing but optional."""
-        return "✓" if self.ok else "✗" if self.required else "–"
-
-
-def python_version(version: tuple[int, ...] = tuple(sys.version_info[:3])) -> Check:
-    """Python 3.10 or newer."""
-    found = ".".join(map(str, version))
-    do = "install Python 3.10 or newer, then PYTHON=python3.12 scripts/setup"
-    return Check("Python", version >= (3, 10), found, do)
 
 
 def packages() -> Check:
@@ -109,28 +95,11 @@ def disk_space(folder: Path = Path(".")) -> Check:
     return Check("disk space", free >= FREE_GB, f"{free:.1f} GB free in this folder", do)
 
 
-def chromium() -> Check:
-    """The tests that look at a report need a browser; nothing else does."""
-    found = next((name for name in CHROMIUM if shutil.which(name)), None)
-    do = "only for report tests: install your system's chromium package"
-    return Check("Chromium", found is not None, found or "not found", do, required=False)
-
-
-def flare() -> Check:
-    """Federations over a network need NVIDIA FLARE; simulation does not."""
-    found = _version("nvflare")
-    do = "only for real federations: pip install 'understudy[federated]'"
-    return Check("NVIDIA FLARE", found is not None, found or "not installed", do, required=False)
-
-
 CHECKS: tuple[Callable[[], Check], ...] = (
-    python_version,
     packages,
     torch_version,
     entropy,
     disk_space,
-    chromium,
-    flare,
 )
 LOADED: tuple[Callable[[], Check], ...] = (torch_build, accountant)
 
@@ -160,11 +129,9 @@ def _table(findings: tuple[Check, ...]) -> Table:
     table = Table(title="understudy doctor", title_justify="left", header_style="bold")
     for heading in ("", "what", "found", "do"):
         table.add_column(heading, overflow="fold")
-    colours = {"✓": "green", "✗": "red", "–": "yellow"}
     for finding in findings:
-        mark = f"[{colours[finding.mark]}]{finding.mark}[/]"
-        what = finding.name if finding.required else f"{finding.name} (optional)"
-        table.add_row(mark, what, escape(finding.found), "" if finding.ok else escape(finding.do))
+        mark, do = ("[green]✓[/]", "") if finding.ok else ("[red]✗[/]", escape(finding.do))
+        table.add_row(mark, finding.name, escape(finding.found), do)
     return table
 
 
@@ -172,18 +139,18 @@ def doctor(
     full: bool = typer.Option(
         False, "--full", help="Also load PyTorch and compute a known ε (takes some seconds)."
     ),
-    json: bool = typer.Option(False, "--json", help="Print the findings as JSON, for machines."),
+    json: bool = JSON,
 ) -> None:
     """Say what is missing or misconfigured on this machine, and the fix.
 
-    Exit code 0 if everything required is fine, 1 otherwise.
+    Exit code 0 if everything is fine, 1 otherwise.
 
     Examples:  understudy doctor  ·  understudy doctor --full  ·  understudy doctor --json
     """
     findings = examine(CHECKS + LOADED if full else CHECKS)
-    well = all(finding.ok or not finding.required for finding in findings)
+    well = all(finding.ok for finding in findings)
     if json:
-        print(jsonlib.dumps({"ok": well, "checks": [asdict(f) for f in findings]}, indent=2))
+        print_json({"ok": well, "checks": [asdict(f) for f in findings]})
     else:
         console = Console()
         console.print(_table(findings))

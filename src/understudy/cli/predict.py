@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import typer
 from rich.console import Console
 
-from understudy.cli.console import JSON, QUIET, bar, check_new, plain_errors, print_json, reading
+from understudy.cli.console import JSON, QUIET, READING, bar, check_new, plain_errors, print_json
 from understudy.errors import OutputError
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
     from understudy.data.records import Records
@@ -62,12 +61,12 @@ def predict(
         loaded = Release.load(release)
         kind = loaded.classifier.kind  # a generator is refused before any row is read
         with bar(f"predicting ({kind})", quiet or json) as tick:
-            tick(0, 1, f"reading {NOUNS[loaded.schema.kind]}")
-            rows = read_rows(data, loaded.schema, progress=reading(tick))
+            tick(f"reading {NOUNS[loaded.schema.kind]}", 0, 1)
+            rows = read_rows(data, loaded.schema, progress=partial(tick, READING))
             said, measured = _predict(loaded, rows, tick)
             write(Records(frame=said), output)
         if json:
-            accuracy = None if measured is None else measured.to_dict()
+            accuracy = None if measured is None else _as_json(measured)
             print_json({"ok": True, "rows": len(said), "output": str(output), "accuracy": accuracy})
         else:
             _report(output, len(said), measured, NOUNS[loaded.schema.kind])
@@ -91,28 +90,19 @@ def _check_output(output: Path, data: Path, force: bool) -> None:
         raise OutputError("an existing folder", f"no folder {output.parent}", "create it first")
 
 
-@dataclass(frozen=True)
-class Measured:
-    """How often the predictions are right, and how often the commonest class is."""
-
-    accuracy: Score
-    commonest: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, marked as what they are."""
-        from understudy.evaluation.score import INTERNAL
-
-        return {"mark": INTERNAL, **self.accuracy.to_dict(), "commonest": round(self.commonest, 6)}
+Measured: TypeAlias = "tuple[Score, Score]"
+"""How often the predictions are right, and how often always predicting the commonest class is."""
 
 
 def _predict(
-    release: Release, rows: Records, tick: Callable[[int, int, str], None]
+    release: Release, rows: Records, tick: Callable[[str, int, int], None]
 ) -> tuple[pd.DataFrame, Measured | None]:
     """Predictions of all rows, a batch at a time, measured if the rows have labels."""
     import numpy as np
     import pandas as pd
 
     from understudy.evaluation.rows import NOUNS
+    from understudy.evaluation.score import score_accuracy, score_commonest
     from understudy.release.rows import labels
 
     said, truth = [], []
@@ -120,19 +110,22 @@ def _predict(
         batch = rows.take(np.arange(start, min(start + BATCH, len(rows))))
         said.append(release.predict(batch))
         truth.append(labels(release.schema, batch))
-        tick(start + len(batch), len(rows), NOUNS[release.schema.kind])
+        tick(NOUNS[release.schema.kind], start + len(batch), len(rows))
     whole = pd.concat(said, ignore_index=True)
     known = [y for y in truth if y is not None]
     if not known or whole.empty:
         return whole, None
-    return whole, _measure(np.concatenate(known), whole.iloc[:, -release.schema.n_classes :])
+    right = np.concatenate(known)
+    guess = whole.iloc[:, -release.schema.n_classes :].to_numpy().argmax(1)
+    return whole, (score_accuracy(right, guess), score_commonest(right))
 
 
-def _measure(truth: np.ndarray, probability: pd.DataFrame) -> Measured:
-    from understudy.evaluation.score import score_accuracy, score_commonest
+def _as_json(found: Measured) -> dict[str, Any]:
+    """The accuracy, marked as what it is."""
+    from understudy.evaluation.score import INTERNAL, plain
 
-    guess = probability.to_numpy().argmax(1)
-    return Measured(score_accuracy(truth, guess), score_commonest(truth).value)
+    accuracy, commonest = map(plain, found)
+    return {"mark": INTERNAL, **accuracy, "commonest": commonest["value"]}
 
 
 def _report(output: Path, n: int, found: Measured | None, noun: str) -> None:
@@ -143,8 +136,8 @@ def _report(output: Path, n: int, found: Measured | None, noun: str) -> None:
         return
     from understudy.evaluation.utility import COMMONEST
 
-    score = found.accuracy
+    score, commonest = found
     ends = f"{score.low:.3f} to {score.high:.3f}, 95 %"
     console.print(f"  accuracy [bold]{score.value:.3f}[/] ({ends}) on these {score.n:,} {noun}")
-    console.print(f"  always predicting {COMMONEST}: {found.commonest:.3f}")
+    console.print(f"  always predicting {COMMONEST}: {commonest.value:.3f}")
     console.print("[dim]  internal: measured on your labels without noise, not part of the release")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
@@ -46,33 +46,15 @@ def _trusts(info: RecipeInfo) -> str:
     return ", ".join(f"{unit}/{trust}" for unit, trust in pairs) or "none (not private)"
 
 
-def _options(info: RecipeInfo) -> list[tuple[str, str, str, str]]:
-    """Key, default and allowed values as they stand in a study file, and meaning."""
-    hints = get_type_hints(info.options)
-    return [
-        (f.name, _default(f.default), _allowed(f, hints), str(f.metadata.get("help", "")))
-        for f in fields(info.options)
-    ]
-
-
-def _allowed(declared: Field[Any], hints: dict[str, Any]) -> str:
-    return allowed(hints[declared.name], declared.metadata.get("range"))
-
-
-def _default(value: Any) -> str:
-    if value is MISSING:
-        return "required"
-    return "(left out)" if value is None else toml_value(value)
-
-
-def _options_json(info: RecipeInfo) -> list[dict[str, Any]]:
+def _options(info: RecipeInfo) -> list[dict[str, Any]]:
+    """Key, default, allowed values (a list, if they are few) and meaning of every option."""
     hints = get_type_hints(info.options)
     return [
         {
             "name": f.name,
             "default": None if f.default is MISSING else f.default,
             "required": f.default is MISSING,
-            "allowed": _choices(hints[f.name]) or _allowed(f, hints),
+            "allowed": _choices(hints[f.name]) or allowed(hints[f.name], f.metadata.get("range")),
             "help": str(f.metadata.get("help", "")),
         }
         for f in fields(info.options)
@@ -81,6 +63,13 @@ def _options_json(info: RecipeInfo) -> list[dict[str, Any]]:
 
 def _choices(hint: Any) -> list[Any]:
     return list(get_args(hint)) if get_origin(hint) is Literal else []
+
+
+def _default(option: dict[str, Any]) -> str:
+    """As it stands in a study file."""
+    if option["required"]:
+        return "required"
+    return "(left out)" if option["default"] is None else toml_value(option["default"])
 
 
 def _as_json(info: RecipeInfo) -> dict[str, Any]:
@@ -94,7 +83,7 @@ def _as_json(info: RecipeInfo) -> dict[str, Any]:
         "default": list(info.default),
         "rounds": info.rounds,
         "corrections": info.corrections,
-        "options": _options_json(info),
+        "options": _options(info),
     }
 
 
@@ -125,6 +114,8 @@ def _show_one(info: RecipeInfo) -> None:
     for heading in ("key", "default", "allowed", "meaning"):
         width = narrow if heading == "allowed" else None
         table.add_column(heading, overflow="fold", max_width=width)
-    for row in _options(info):
-        table.add_row(*row)
+    hints = get_type_hints(info.options)
+    for f, option in zip(fields(info.options), _options(info), strict=True):
+        values = allowed(hints[f.name], f.metadata.get("range"))
+        table.add_row(f.name, _default(option), values, option["help"])
     console.print(table)

@@ -56,7 +56,7 @@ def sample(
         with bar("sampling", quiet or json) as tick, file as writer:
             for batch in loaded.batches(n, label, seed):
                 writer.write(batch)
-                tick(writer.rows, n, noun)
+                tick(noun, writer.rows, n)
         if json:
             print_json({"ok": True, "rows": n, "output": str(output)})
         else:
@@ -136,7 +136,7 @@ def evaluate(
                 test=test,
                 inception=inception,
                 rng=Streams.from_seed(seed),
-                progress=lambda stage, done, total: tick(done, total, stage),
+                progress=tick,
             )
         if json:
             print_json({"ok": True, "out": str(out), "scores": scores.to_dict()})

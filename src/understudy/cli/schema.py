@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from understudy.cli.console import JSON, QUIET, bar, check_new, plain_errors, reading
+from understudy.cli.console import (
+    JSON,
+    QUIET,
+    READING,
+    bar,
+    check_new,
+    plain_errors,
+    print_json,
+)
 from understudy.errors import DataError, unwritable
 
 if TYPE_CHECKING:
@@ -75,9 +83,13 @@ def draft(
         said = hints if hints != SeriesHints() else None
         text, warnings = draft_file(data, label, name=name, series=said)
         if output is not None:
-            _save(output, text)
+            try:
+                output.write_text(text, encoding="utf-8")
+            except OSError as error:
+                raise unwritable(str(output), error) from None
     if json:
-        print(jsonlib.dumps({"schema": text, "warnings": warnings, "output": _path(output)}))
+        place = None if output is None else str(output)
+        print_json({"schema": text, "warnings": warnings, "output": place})
         return
     if output is None:
         print(text)
@@ -112,11 +124,11 @@ def check(
 
         loaded = Schema.load(schema)
         with bar("checking", quiet or json) as tick:
-            tick(0, 1, "reading rows")
-            findings = check_file(loaded, data, progress=reading(tick))
+            tick("reading rows", 0, 1)
+            findings = check_file(loaded, data, progress=partial(tick, READING))
     fits = all(finding.level != "error" for finding in findings)
     if json:
-        print(jsonlib.dumps({"ok": fits, "findings": [asdict(f) for f in findings]}))
+        print_json({"ok": fits, "findings": [asdict(f) for f in findings]})
     else:
         _show(findings, fits)
     raise typer.Exit(0 if fits else DataError.exit_code)
@@ -135,14 +147,3 @@ def _show(findings: list[Finding], fits: bool) -> None:
         else "[red]The file does not fit: fix the lines marked ✗.[/]"
     )
     console.print("[dim]These counts describe private rows: do not share them.[/]")
-
-
-def _save(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise unwritable(str(path), error) from None
-
-
-def _path(path: Path | None) -> str | None:
-    return None if path is None else str(path)

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from understudy.cli.claims import claims_panel
-from understudy.cli.console import bar, reading, spinner
+from understudy.cli.console import READING, bar, spinner
 from understudy.cli.planning import SOLVING, warn
 from understudy.federation.recipe import Recipe
 from understudy.privacy.claim import claims, round_up, spent_so_far
@@ -35,13 +35,11 @@ def train(
     if aloud:
         warn(study, recipe.plan, Console(stderr=True))
     with bar(f"training {study.name}", quiet) as tick, _between_rounds() as interrupted:
-        tick(0, 1, "reading rows")
+        tick("reading rows", 0, 1)
 
         def progress(doing: Doing, done: int, total: int) -> None:
-            if doing == "reading":
-                reading(tick)(done, total)
-            else:
-                tick(done, total, "" if quiet else price(done))
+            if not quiet:
+                tick(READING if doing == "reading" else price(done), done, total)
             if interrupted() and (done < total or doing == "reading"):
                 raise KeyboardInterrupt
 

@@ -22,11 +22,18 @@ from collections.abc import Sequence
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from understudy.errors import DataError
 from understudy.evaluation.rows import Rows
 from understudy.evaluation.score import Compared, Score, distance, weights, wilson
 
-__all__ = ["COVERAGE", "MMD", "MMD_REMARK", "coverage", "equal_samples", "measure_clouds", "mmd"]
+__all__ = [
+    "COVERAGE",
+    "MMD",
+    "MMD_REMARK",
+    "covered",
+    "equal_samples",
+    "measure_clouds",
+    "squared_mmd",
+]
 
 MMD = "maximum mean discrepancy (MMD²)"
 COVERAGE = "coverage"
@@ -41,21 +48,20 @@ RESAMPLES = 40
 BLOCK = 1024
 
 
-def mmd(real: np.ndarray, synthetic: np.ndarray, *, scale: float | None = None) -> float:
-    """Squared MMD of records ``[n, F]`` and ``[m, F]``, unbiased (so it can be below zero).
+def squared_mmd(
+    real: np.ndarray, synthetic: np.ndarray, drawn: Sequence[np.ndarray] | None = None
+) -> np.ndarray:
+    """Squared MMD ``[T]`` of records ``[n, F]`` and ``[m, F]``, unbiased (it can be below zero).
 
-    ``scale`` is σ in κ = 2·F·σ²; without one, the root mean variance of the real records'
-    features. Time and memory grow with the product of the numbers of rows.
+    ``drawn`` holds row weights ``[T, n]`` and ``[T, m]``; without them every row counts once.
+    Time and memory grow with the product of the numbers of rows.
     """
-    a, b = _points(real, synthetic, least=2)
-    kernels = _kernels(a, b, _bandwidth(a, scale))
-    return float(_discrepancy(kernels, np.ones((1, len(a))), np.ones((1, len(b))))[0])
-
-
-def coverage(real: np.ndarray, synthetic: np.ndarray, *, nearest: int = NEAREST) -> float:
-    """Share of real records ``[n, F]`` with one of ``[m, F]`` among their ``nearest``."""
-    a, b = _points(real, synthetic, least=1)
-    return float(_covered(a, b, nearest).mean())
+    w, v = drawn or [np.ones((1, len(side))) for side in (real, synthetic)]
+    kappa = float(2 * real.shape[1] * real.var(0, ddof=1, dtype=np.float64).mean()) or 1.0
+    pairs = ((real, real), (synthetic, synthetic), (real, synthetic))
+    among, within, between = (kappa / (kappa + _squares(a, b)) for a, b in pairs)
+    crossed = ((w @ between) * v).sum(1) / (w.sum(1) * v.sum(1))
+    return _other_pairs(among, w) + _other_pairs(within, v) - 2 * crossed
 
 
 def equal_samples(sides: Sequence[Rows], most: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -79,17 +85,6 @@ def measure_clouds(
     return Compared(MMD, *apart), Compared(COVERAGE, *covered)
 
 
-def _points(a: np.ndarray, b: np.ndarray, *, least: int) -> tuple[np.ndarray, np.ndarray]:
-    """Both as ``[n, F]``, whatever shape a record has."""
-    if min(len(a), len(b)) < least or a.shape[1:] != b.shape[1:]:
-        raise DataError(
-            f"{least} or more records of one shape on each side",
-            f"{list(a.shape)} and {list(b.shape)}",
-            "check the arrays",
-        )
-    return a.reshape(len(a), -1), b.reshape(len(b), -1)
-
-
 @threadpool_limits.wrap(limits=1)
 def _squares(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Squared distances ``[n, m]`` in float64, some features at a time; centred, to round less."""
@@ -102,48 +97,22 @@ def _squares(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.maximum(found, 0)
 
 
-def _bandwidth(real: np.ndarray, scale: float | None) -> float:
-    variance = real.var(0, ddof=1, dtype=np.float64).mean() if scale is None else scale**2
-    return float(2 * real.shape[1] * variance) or 1.0
-
-
-Kernels = tuple[np.ndarray, np.ndarray, np.ndarray]
-
-
-def _kernels(real: np.ndarray, synthetic: np.ndarray, kappa: float) -> Kernels:
-    """Kernel among real, among synthetic, and between; no record is compared with itself."""
-    pairs = ((real, real), (synthetic, synthetic), (real, synthetic))
-    found = [kappa / (kappa + _squares(a, b)) for a, b in pairs]
-    for within in found[:2]:
-        np.fill_diagonal(within, 0)
-    return found[0], found[1], found[2]
-
-
-def _discrepancy(kernels: Kernels, w: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Squared MMD ``[T]`` under weights of real ``[T, n]`` and synthetic rows ``[T, m]``."""
-    real, synthetic, between = kernels
-    crossed = ((w @ between) * v).sum(1) / (w.sum(1) * v.sum(1))
-    return _within(real, w) + _within(synthetic, v) - 2 * crossed
-
-
-def _within(kernel: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Mean over pairs of different records."""
+def _other_pairs(kernel: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Mean kernel over pairs of different records."""
+    np.fill_diagonal(kernel, 0)
     return ((w @ kernel) * w).sum(1) / (w.sum(1) ** 2 - (w**2).sum(1))
 
 
 def _mmd_score(real: np.ndarray, side: np.ndarray, rng: np.random.Generator) -> Score:
     """Shown as a distance: an estimate below zero counts as zero."""
-    a, b = _points(real, side, least=2)
-    drawn = [weights(len(x), rng=rng, times=RESAMPLES) for x in (a, b)]
-    draws = _discrepancy(_kernels(a, b, _bandwidth(a, None)), *drawn)
+    drawn = [weights(len(x), rng=rng, times=RESAMPLES) for x in (real, side)]
+    draws = squared_mmd(real, side, drawn)
     draws[0] = max(0.0, draws[0])
-    return distance(MMD, draws, len(a))
+    return distance(MMD, draws, len(real))
 
 
-def _covered(real: np.ndarray, synthetic: np.ndarray, nearest: int) -> np.ndarray:
+def covered(real: np.ndarray, synthetic: np.ndarray, nearest: int = NEAREST) -> np.ndarray:
     """Which real records ``[n]`` have a synthetic one within their neighbourhood."""
-    if len(real) <= nearest:
-        raise DataError(f"more than {nearest} real records", str(len(real)), "add rows")
     within = _squares(real, real)
     np.fill_diagonal(within, np.inf)
     radius = np.partition(within, nearest - 1, axis=1)[:, nearest - 1]
@@ -153,6 +122,5 @@ def _covered(real: np.ndarray, synthetic: np.ndarray, nearest: int) -> np.ndarra
 
 
 def _coverage_score(real: np.ndarray, side: np.ndarray) -> Score:
-    a, b = _points(real, side, least=1)
-    hits, n = int(_covered(a, b, NEAREST).sum()), len(a)
+    hits, n = int(covered(real, side).sum()), len(real)
     return Score(COVERAGE, hits / n, *wilson(hits, n), n)

@@ -9,13 +9,12 @@ output may not lie in a release folder.
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,34 +28,23 @@ from understudy.evaluation.fidelity import Fidelity, measure_fidelity
 from understudy.evaluation.forecasts import Forecasts, measure_forecasts
 from understudy.evaluation.frechet import Sides, measure_frechet
 from understudy.evaluation.rows import Rows
-from understudy.evaluation.score import INTERNAL
+from understudy.evaluation.score import INTERNAL, plain
+from understudy.evaluation.students import silent
 from understudy.evaluation.utility import Progress, Utility, measure_utility, share
+from understudy.privacy.claim import Claim
 from understudy.rng import Streams
 
 if TYPE_CHECKING:
     from understudy.evaluation.inception import Inception
+    from understudy.release import Release
 
-__all__ = ["ReleaseLike", "Scores", "evaluate", "hold_out", "remove_report"]
+__all__ = ["Scores", "evaluate", "hold_out", "remove_report"]
 
 LEAST, MOST = 1000, 20_000
 TEST_SHARE = 0.3
 FILES = ("scores.json", "report.html")
 READ = 80
 """So many thousandths of the progress are for reading images."""
-
-
-class ReleaseLike(Protocol):
-    """What evaluation needs of a loaded release."""
-
-    @property
-    def schema(self) -> Schema: ...
-    @property
-    def claims(self) -> Sequence[Any]: ...
-    @property
-    def manifest(self) -> Mapping[str, Any]: ...
-    @property
-    def path(self) -> Path | None: ...
-    def sample(self, n: int, label: Any = None, seed: int | None = None) -> Records: ...
 
 
 @dataclass(frozen=True)
@@ -68,7 +56,7 @@ class Scores:
     utility: Utility
     forecasts: Forecasts
     fidelity: Fidelity
-    claims: tuple[Mapping[str, Any], ...]
+    claims: tuple[Claim, ...]
     manifest: Mapping[str, Any]
     notes: tuple[str, ...]
     folder: Path
@@ -91,23 +79,23 @@ class Scores:
             "name": self.name,
             "rows": dict(self.rows),
             "notes": list(self.notes),
-            "utility": {"mark": INTERNAL, **self.utility.to_dict()},
-            "forecasts": {"mark": INTERNAL, **self.forecasts.to_dict()},
-            "fidelity": {"mark": INTERNAL, **self.fidelity.to_dict()},
-            "privacy": {"mark": "public", "claims": list(self.claims)},
-            "provenance": {"mark": "public", "release": dict(self.manifest)},
+            "utility": {"mark": INTERNAL, **plain(self.utility)},
+            "forecasts": {"mark": INTERNAL, **plain(self.forecasts)},
+            "fidelity": {"mark": INTERNAL, **plain(self.fidelity)},
+            "privacy": {"mark": "public", "claims": [claim.to_dict() for claim in self.claims]},
+            "provenance": {"mark": "public", "release": self.manifest},
         }
 
 
 def evaluate(
-    release: ReleaseLike,
+    release: Release,
     real: Records | str | Path,
     out: str | Path,
     *,
     test: Records | str | Path | None = None,
     inception: str | Path | None = None,
     rng: Streams | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Scores:
     """Score ``release`` against ``real`` rows and write the report into ``out``.
 
@@ -119,36 +107,27 @@ def evaluate(
 
     folder = _checked(Path(out), release)
     network = None if inception is None else _inception(inception, release.schema)
-    tell = progress or _silent
     streams = rng or Streams.from_seed(0)
     schema = release.schema
-    train, held, notes = _real_rows(schema, real, test, streams, tell)
+    train, held, notes = _real_rows(schema, real, test, streams, progress)
     synthetic = _synthetic_rows(release, max(LEAST, len(train)), streams)
     sides = (synthetic, train, held)
-    part, classes = share(tell, READ, 400), streams.child("students")
+    part, classes = share(progress, READ, 400), streams.child("students")
     found = measure_utility(schema, *sides, rng=classes, progress=part)
-    part, steps = share(tell, 400, 700), streams.child("forecasts")
+    part, steps = share(progress, 400, 700), streams.child("forecasts")
     ahead = measure_forecasts(schema, *sides, rng=steps, progress=part)
-    apart = _fidelity(schema, sides, network, streams, tell)
-    tell("a map of records", 900, 1000)
+    apart = _fidelity(schema, sides, network, streams, progress)
+    progress("a map of records", 900, 1000)
     places = embed(held, synthetic, rng=streams.child("map"))
-    tell("report", 950, 1000)
-    claims = tuple(_plain(_as_dict(claim)) for claim in release.claims)
-    manifest = _plain(dict(release.manifest))
-    material = Material(
-        schema, claims, manifest, *sides, found, ahead, apart, places=places, notes=notes
-    )
-    page = render(material, rng=streams.numpy("pictures"))
+    progress("report", 950, 1000)
     rows = {"synthetic": len(synthetic), "train": len(train), "test": len(held)}
+    claims, manifest = tuple(release.claims), release.manifest
     scores = Scores(schema.name, rows, found, ahead, apart, claims, manifest, notes, folder)
+    page = render(Material(schema, scores, *sides, places), rng=streams.numpy("pictures"))
     text = json.dumps(scores.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
     _write(folder, dict(zip(FILES, (text + "\n", page), strict=True)))
-    tell("report", 1000, 1000)
+    progress("report", 1000, 1000)
     return scores
-
-
-def _silent(stage: str, done: int, total: int) -> None:
-    """Tell nobody."""
 
 
 def _inception(path: str | Path, schema: Schema) -> Inception:
@@ -240,29 +219,14 @@ def _thin(rows: Rows, rng: Streams, name: str) -> Rows:
     return rows.take(np.sort(rng.numpy(f"thin {name}").permutation(len(rows))[:MOST]))
 
 
-def _synthetic_rows(release: ReleaseLike, n: int, rng: Streams) -> Rows:
+def _synthetic_rows(release: Release, n: int, rng: Streams) -> Rows:
     seed = int(rng.numpy("synthetic").integers(2**31))
     nobody = replace(release.schema, person=None, rows_per_person=None)
     drawn = encode(nobody, release.sample(min(n, MOST), seed=seed))
     return Rows(drawn.x, drawn.y)
 
 
-def _as_dict(claim: Any) -> dict[str, Any]:
-    return dict(claim) if isinstance(claim, Mapping) else claim.to_dict()
-
-
-def _plain(value: Any) -> Any:
-    """JSON values only: tuples become lists, what is not finite becomes null."""
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if isinstance(value, str | int | bool) or value is None else str(value)
-
-
-def _checked(out: Path, release: ReleaseLike) -> Path:
+def _checked(out: Path, release: Release) -> Path:
     """Refuse, before any work, a place where scores must not go."""
     folder = out.resolve()
     homes = [p for p in (folder, *folder.parents) if (p / "release.json").is_file()]

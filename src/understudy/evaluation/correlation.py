@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from understudy.data.schema import Column, Schema
-from understudy.errors import DataError
 from understudy.evaluation.rows import Rows
 from understudy.evaluation.score import Score, distance, resample
 
@@ -20,10 +19,11 @@ __all__ = [
     "WIDEST",
     "Pair",
     "associated_names",
-    "correlation_distance",
     "correlation_scores",
     "correlations",
     "largest_differences",
+    "matrix_distance",
+    "pearson",
 ]
 
 WIDEST = 300
@@ -68,23 +68,16 @@ def _associated(schema: Schema, rows: Rows) -> np.ndarray:
 
 def correlations(schema: Schema, rows: Rows, drawn: np.ndarray | None = None) -> np.ndarray:
     """Pearson correlations ``[W, W]`` of the encoded columns and the label."""
-    return _pearson(_associated(schema, rows), drawn)
+    return pearson(_associated(schema, rows), drawn)
 
 
-def correlation_distance(real: np.ndarray, synthetic: np.ndarray) -> float:
-    """CMD of features ``[n, W]`` and ``[m, W]``, from 0 (proportional correlations) to 1."""
-    if min(len(real), len(synthetic)) == 0 or real.shape[1:] != synthetic.shape[1:]:
-        raise DataError("rows of the same features on both sides", "others", "check the arrays")
-    return _cmd(_pearson(real), _pearson(synthetic))
-
-
-def _cmd(a: np.ndarray, b: np.ndarray) -> float:
+def matrix_distance(a: np.ndarray, b: np.ndarray) -> float:
     """The distance of correlation matrices; both have ones on the diagonal, so neither is zero."""
     apart = 1 - (a * b).sum() / (np.linalg.norm(a) * np.linalg.norm(b))
     return float(np.clip(apart, 0, 1))
 
 
-def _pearson(x: np.ndarray, drawn: np.ndarray | None = None) -> np.ndarray:
+def pearson(x: np.ndarray, drawn: np.ndarray | None = None) -> np.ndarray:
     """Correlations under row weights; a constant column correlates with none but itself."""
     x = x.astype(np.float64)
     w = np.full(len(x), 1 / len(x)) if drawn is None else drawn / drawn.sum()
@@ -118,7 +111,7 @@ def _draws(
         drawn = [resample(len(r), rng=rng, times=1)[0] if t else None for r in (side, test)]
         a, b = (correlations(schema, r, w) for r, w in zip((side, test), drawn, strict=True))
         off = ~np.eye(len(a), dtype=bool)
-        yield float(np.abs(a - b)[off].mean()), _cmd(a, b)
+        yield float(np.abs(a - b)[off].mean()), matrix_distance(a, b)
 
 
 def largest_differences(

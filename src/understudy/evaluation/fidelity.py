@@ -11,7 +11,6 @@ correlations (`correlation`) and joint distributions (`joints`). Of whole record
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -42,11 +41,6 @@ class ColumnFit:
         """Total variation or Kolmogorov-Smirnov: both from 0 (same) to 1 (disjoint)."""
         return self.distances[0]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for scores.json."""
-        found = [d.to_dict() for d in self.distances]
-        return {"column": self.column, "kind": self.kind, "distances": found}
-
 
 @dataclass(frozen=True)
 class Fidelity:
@@ -61,17 +55,6 @@ class Fidelity:
     remarks: tuple[str, ...] = ()
     joints: tuple[Joint, ...] = ()
     coverage: Compared | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for scores.json."""
-        return {
-            "overall": [s.to_dict() for s in self.overall],
-            "columns": [c.to_dict() for c in self.columns],
-            "joints": [j.to_dict() for j in self.joints],
-            "coverage": self.coverage.to_dict() if self.coverage else None,
-            "notes": list(self.notes),
-            "remarks": list(self.remarks),
-        }
 
 
 def measure_fidelity(

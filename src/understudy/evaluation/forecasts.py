@@ -26,7 +26,6 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
 from understudy.data.schema import Schema
-from understudy.errors import DataError
 from understudy.evaluation.rows import Rows
 from understudy.evaluation.score import Compared, Score, interval, weights
 from understudy.evaluation.students import Tick, silent
@@ -42,7 +41,6 @@ __all__ = [
     "Forecasts",
     "forecasters",
     "measure_forecasts",
-    "next_step_mae",
 ]
 
 MAE = "next-step error (MAE)"
@@ -82,31 +80,6 @@ class Forecasts:
         """The LSTM's error: the one to quote."""
         return self.models[0][MAE] if self.models else None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for scores.json."""
-        return {
-            "models": [m.to_dict() for m in self.models],
-            "naive": self.naive.to_dict() if self.naive else None,
-            "notes": list(self.notes),
-        }
-
-
-def next_step_mae(
-    train: np.ndarray,
-    test: np.ndarray,
-    *,
-    rng: Streams,
-    training: Forecasting | None = None,
-    progress: Tick | None = None,
-) -> float:
-    """Error on ``test`` of an LSTM that learnt from ``train``, both ``[n, L, W]`` in [0, 1].
-
-    Mean over all steps but the first and all channels. The same ``rng`` gives the same figure.
-    """
-    _check(train, test)
-    learn = forecasters(training)["LSTM"]
-    return float(learn(train, test, rng, progress or silent).mean())
-
 
 def forecasters(training: Forecasting | None = None) -> Mapping[str, Forecaster]:
     """The models by name: the LSTM for all steps, the other two for the last one."""
@@ -121,7 +94,7 @@ def measure_forecasts(
     test: Rows,
     *,
     rng: Streams,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Forecasts:
     """Train every model on ``synthetic`` and on ``train``; test both on ``test``. Series only."""
     if schema.kind != "series":
@@ -146,16 +119,6 @@ def measure_forecasts(
     repeated = np.abs(np.diff(held, axis=1)).mean((1, 2))
     notes = () if len(train) else ("No real training rows: models learn from synthetic rows only.",)
     return Forecasts(tuple(models), _score(repeated, rng.numpy("bootstrap")), notes)
-
-
-def _check(train: np.ndarray, test: np.ndarray) -> None:
-    fits = train.ndim == test.ndim == 3 and train.shape[1:] == test.shape[1:]
-    if not fits or train.shape[1] < 2 or min(len(train), len(test)) == 0:
-        raise DataError(
-            "windows [n, length, channels] of two or more steps on both sides",
-            f"{list(train.shape)} and {list(test.shape)}",
-            "cut both into windows of the same length",
-        )
 
 
 def _windows(schema: Schema, rows: Rows) -> np.ndarray:

@@ -12,19 +12,19 @@ so that floor is a little high.)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from understudy.data.schema import Schema
-from understudy.errors import DataError
 from understudy.evaluation import students
 from understudy.evaluation.rows import Rows
 from understudy.evaluation.score import Compared, Score, distance, weights
-from understudy.evaluation.students import Tick
+from understudy.evaluation.students import Tick, silent
 from understudy.evaluation.utility import Progress, share
 from understudy.nets.student import Student, cnn_student, features, fit, one_thread
 from understudy.rng import Streams
@@ -61,22 +61,6 @@ class Frechet:
     notes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 
-    def __add__(self, other: Frechet) -> Frechet:
-        return Frechet(
-            self.scores + other.scores, self.notes + other.notes, self.remarks + other.remarks
-        )
-
-
-def frechet_distance(a: np.ndarray, b: np.ndarray) -> float:
-    """Fréchet distance of the Gaussians fitted to features ``[n, D]`` and ``[m, D]``.
-
-    Needs two rows on each side. With fewer rows than features the covariances are singular: the
-    distance is still defined, but far too large.
-    """
-    if min(len(a), len(b)) < 2:
-        raise DataError("two or more rows on each side", f"{len(a)} and {len(b)}", "add rows")
-    return _between(_moments(a), _moments(b))
-
 
 def measure_frechet(
     schema: Schema,
@@ -86,17 +70,17 @@ def measure_frechet(
     *,
     rng: Streams,
     inception: Inception | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Frechet:
     """Both distances from ``synthetic``, and from ``train``, to ``test``; images only."""
     if schema.kind != "image" or min(len(synthetic), len(test)) < 2:
         return Frechet()
-    tell = progress or (lambda stage, done, total: None)
     sides = (synthetic, train, test)
     if inception is None:
-        return _by_cnn(schema, sides, rng, tell)
-    mine = _by_cnn(schema, sides, rng, share(tell, 0, 200))
-    return mine + _by_inception(schema, sides, inception, share(tell, 200, 1000))
+        return _by_cnn(schema, sides, rng, progress)
+    mine = _by_cnn(schema, sides, rng, share(progress, 0, 200))
+    fid = _by_inception(schema, sides, inception, share(progress, 200, 1000))
+    return Frechet(mine.scores + fid.scores, mine.notes + fid.notes, mine.remarks + fid.remarks)
 
 
 def _by_cnn(schema: Schema, sides: Sides, rng: Streams, tell: Progress) -> Frechet:
@@ -105,24 +89,19 @@ def _by_cnn(schema: Schema, sides: Sides, rng: Streams, tell: Progress) -> Frech
     if not spec.convs or len(np.unique(train.y)) < 2:
         why = "images of at least 4 by 4 and real training data of two or more classes"
         return Frechet(notes=(f"{CNN_DISTANCE} needs {why}.",))
-    extract = _cnn(spec, train, rng, lambda *done: tell("features of a CNN", *done))
-    clouds = _clouds(extract, sides)
-    found = _compare(CNN_DISTANCE, clouds, rng.numpy("bootstrap"), RESAMPLES)
-    return Frechet((found,), _few(CNN_DISTANCE, clouds), (CNN_REMARK,))
+    extract = _cnn(spec, train, rng, partial(tell, "features of a CNN"))
+    found, notes = _compare(CNN_DISTANCE, extract, sides, rng.numpy("bootstrap"), RESAMPLES)
+    return Frechet((found,), notes, (CNN_REMARK,))
 
 
 def _by_inception(schema: Schema, sides: Sides, network: Inception, tell: Progress) -> Frechet:
     from understudy.evaluation.inception import inception_features
 
-    def extract(x: np.ndarray) -> np.ndarray:
-        stage = "features of Inception-v3"
-        return inception_features(network, schema, x, tick=lambda *done: tell(stage, *done))
-
-    clouds = _clouds(extract, sides)
-    found = _compare(FID, clouds, np.random.default_rng(0), times=0)
-    n, m = len(sides[0]), len(sides[2])
-    remark = FID_REMARK.format(n, m, network.sha256[:16])
-    return Frechet((found,), _few(FID, clouds), (remark,))
+    tick = partial(tell, "features of Inception-v3")
+    extract = partial(inception_features, network, schema, tick=tick)
+    found, notes = _compare(FID, extract, sides, np.random.default_rng(0), times=0)
+    remark = FID_REMARK.format(len(sides[0]), len(sides[2]), network.sha256[:16])
+    return Frechet((found,), notes, (remark,))
 
 
 def _cnn(spec: Student, train: Rows, rng: Streams, tick: Tick) -> Extractor:
@@ -141,12 +120,6 @@ def _cnn(spec: Student, train: Rows, rng: Streams, tick: Tick) -> Extractor:
     return extract
 
 
-def _clouds(extract: Extractor, sides: Sides) -> list[np.ndarray]:
-    """Features of all sides in one go, so that there is one bar for them."""
-    whole = extract(np.concatenate([rows.x for rows in sides]))
-    return np.split(whole, np.cumsum([len(rows) for rows in sides])[:-1])
-
-
 def _few(name: str, clouds: list[np.ndarray]) -> tuple[str, ...]:
     least, width = min(len(c) for c in clouds if len(c)), clouds[0].shape[1]
     if least >= width:
@@ -157,28 +130,29 @@ def _few(name: str, clouds: list[np.ndarray]) -> tuple[str, ...]:
     )
 
 
-@dataclass(frozen=True)
-class _Moments:
-    mean: np.ndarray
-    cover: np.ndarray
+def frechet_distance(
+    a: np.ndarray, b: np.ndarray, drawn: Sequence[np.ndarray | None] = (None, None)
+) -> float:
+    """Fréchet distance of the Gaussians fitted to features ``[n, D]`` and ``[m, D]``.
+
+    Rows count as often as they are ``drawn``, or once. (C₁C₂)^½ has the trace of
+    (C₁^½ C₂ C₁^½)^½, which is symmetric.
+    """
+    (mean, cover), (other_mean, other) = map(_moments, (a, b), drawn)
+    values, vectors = np.linalg.eigh(cover)
+    root = vectors * np.sqrt(_positive(values)) @ vectors.T
+    shared = np.sqrt(_positive(np.linalg.eigvalsh(root @ other @ root))).sum()
+    apart = ((mean - other_mean) ** 2).sum() + np.trace(cover) + np.trace(other)
+    return float(max(0.0, apart - 2 * shared))
 
 
-def _moments(x: np.ndarray, drawn: np.ndarray | None = None) -> _Moments:
-    """Mean and covariance in float64, of rows as often as they are ``drawn``."""
+def _moments(x: np.ndarray, drawn: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance in float64."""
     x = x.astype(np.float64)
     w = np.ones(len(x)) if drawn is None else drawn.astype(np.float64)
     mean = w @ x / w.sum()
     x -= mean
-    return _Moments(mean, (x * w[:, None]).T @ x / (w.sum() - 1))
-
-
-def _between(a: _Moments, b: _Moments) -> float:
-    """The distance; (C₁C₂)^½ has the trace of (C₁^½ C₂ C₁^½)^½, which is symmetric."""
-    values, vectors = np.linalg.eigh(a.cover)
-    root = vectors * np.sqrt(_positive(values)) @ vectors.T
-    shared = np.sqrt(_positive(np.linalg.eigvalsh(root @ b.cover @ root))).sum()
-    apart = ((a.mean - b.mean) ** 2).sum() + np.trace(a.cover) + np.trace(b.cover)
-    return float(max(0.0, apart - 2 * shared))
+    return mean, (x * w[:, None]).T @ x / (w.sum() - 1)
 
 
 def _positive(values: np.ndarray) -> np.ndarray:
@@ -187,15 +161,20 @@ def _positive(values: np.ndarray) -> np.ndarray:
     return np.where(values > least, values, 0.0)
 
 
-def _compare(name: str, clouds: list[np.ndarray], rng: np.random.Generator, times: int) -> Compared:
+def _compare(
+    name: str, extract: Extractor, sides: Sides, rng: np.random.Generator, times: int
+) -> tuple[Compared, tuple[str, ...]]:
+    """The distance in these features, and what weakens it."""
+    whole = extract(np.concatenate([rows.x for rows in sides]))  # in one go: one progress bar
+    clouds = np.split(whole, np.cumsum([len(rows) for rows in sides])[:-1])
     synthetic, train, test = clouds
     real = _score(name, train, test, rng, times) if len(train) > 1 else None
-    return Compared(name, _score(name, synthetic, test, rng, times), real)
+    return Compared(name, _score(name, synthetic, test, rng, times), real), _few(name, clouds)
 
 
 def _score(
     name: str, side: np.ndarray, test: np.ndarray, rng: np.random.Generator, times: int
 ) -> Score:
     pairs = zip(*(weights(len(x), rng=rng, times=times) for x in (side, test)), strict=True)
-    draws = [_between(_moments(side, a), _moments(test, b)) for a, b in pairs]
+    draws = [frechet_distance(side, test, pair) for pair in pairs]
     return distance(name, np.array(draws), len(test))

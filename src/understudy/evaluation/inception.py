@@ -31,130 +31,104 @@ FEATURES, CLASSES, SIDE = 2048, 1008, 299
 EPSILON = 1e-3  # of the batch norms
 LARGEST = 500 * 2**20  # bytes; the real file has about 96 million
 
-Kernel = tuple[int, int]
+Block = tuple[str, ...]
+"""Branches that see the same maps and whose maps are stacked.
+
+A branch is steps in a row: a pool, or "name filters kernel" ("+": two side by side). Kernels are
+padded to keep the size, unless marked "/2" (stride 2) or "!".
+"""
 
 
-@dataclass(frozen=True)
-class Layer:
-    """A convolution with batch norm and relu; padded to keep the size if ``same``."""
-
-    name: str
-    filters: int
-    kernel: Kernel = (1, 1)
-    stride: int = 1
-    same: bool = True
-
-    @property
-    def padding(self) -> Kernel:
-        height, width = self.kernel
-        return (height // 2, width // 2) if self.same else (0, 0)
+def _small(pooled: int) -> Block:
+    """Maps of side 35: one 5x5 or two 3x3 (the paper's figure 5)."""
+    return (
+        "1x1 64 1x1",
+        "5x5_1 48 1x1, 5x5_2 64 5x5",
+        "3x3dbl_1 64 1x1, 3x3dbl_2 96 3x3, 3x3dbl_3 96 3x3",
+        f"mean, _pool {pooled} 1x1",
+    )
 
 
-@dataclass(frozen=True)
-class Branch:
-    """A pool (if named), a chain of layers, and at the end layers side by side (if any)."""
+def _middle(n: int) -> Block:
+    """Maps of side 17: 7x7 cut into rows and columns (figure 6)."""
+    return (
+        "1x1 192 1x1",
+        f"7x7_1 {n} 1x1, 7x7_2 {n} 1x7, 7x7_3 192 7x1",
+        f"7x7dbl_1 {n} 1x1, 7x7dbl_2 {n} 7x1, 7x7dbl_3 {n} 1x7, 7x7dbl_4 {n} 7x1, 7x7dbl_5 192 1x7",
+        "mean, _pool 192 1x1",
+    )
 
-    chain: tuple[Layer, ...] = ()
-    fork: tuple[Layer, ...] = ()
-    pool: str = ""
+
+def _large(pool: str) -> Block:
+    """Maps of side 8: 3x3 cut into rows and columns side by side (figure 7)."""
+    return (
+        "1x1 320 1x1",
+        "3x3_1 384 1x1, 3x3_2a 384 1x3 + 3x3_2b 384 3x1",
+        "3x3dbl_1 448 1x1, 3x3dbl_2 384 3x3, 3x3dbl_3a 384 1x3 + 3x3dbl_3b 384 3x1",
+        f"{pool}, _pool 192 1x1",
+    )
 
 
-Block = tuple[Branch, ...]
-"""Branches that see the same maps and whose maps are stacked."""
-
+_STEM = (
+    "Conv2d_1a_3x3 32 3x3/2, Conv2d_2a_3x3 32 3x3!, Conv2d_2b_3x3 64 3x3, "
+    "halve, Conv2d_3b_1x1 80 1x1, Conv2d_4a_3x3 192 3x3!, halve"
+)
+_TO_17 = ("3x3 384 3x3/2", "3x3dbl_1 64 1x1, 3x3dbl_2 96 3x3, 3x3dbl_3 96 3x3/2", "halve")
+_TO_8 = (
+    "3x3_1 192 1x1, 3x3_2 320 3x3/2",
+    "7x7x3_1 192 1x1, 7x7x3_2 192 1x7, 7x7x3_3 192 7x1, 7x7x3_4 192 3x3/2",
+    "halve",
+)
+_BLOCKS: dict[str, Block] = {
+    "": (_STEM,),
+    "Mixed_5b.branch": _small(32),
+    "Mixed_5c.branch": _small(64),
+    "Mixed_5d.branch": _small(64),
+    "Mixed_6a.branch": _TO_17,
+    "Mixed_6b.branch": _middle(128),
+    "Mixed_6c.branch": _middle(160),
+    "Mixed_6d.branch": _middle(160),
+    "Mixed_6e.branch": _middle(192),
+    "Mixed_7a.branch": _TO_8,
+    "Mixed_7b.branch": _large("mean"),
+    "Mixed_7c.branch": _large("max"),
+}
 _POOLS: dict[str, Callable[[Tensor], Tensor]] = {
-    "": lambda x: x,
     "mean": lambda x: functional.avg_pool2d(x, 3, 1, padding=1, count_include_pad=False),
     "max": lambda x: functional.max_pool2d(x, 3, 1, padding=1),
     "halve": lambda x: functional.max_pool2d(x, 3, 2),
 }
 
 
-def _named(block: str, *layers: tuple[str, int, Kernel]) -> tuple[Layer, ...]:
-    return tuple(Layer(f"{block}.branch{name}", n, kernel) for name, n, kernel in layers)
+@dataclass(frozen=True)
+class Layer:
+    """A convolution with batch norm and relu."""
+
+    name: str
+    filters: int
+    kernel: tuple[int, int]
+    stride: int
+    padding: tuple[int, int]
 
 
-def _halving(layer: Layer) -> Layer:
-    return Layer(layer.name, layer.filters, layer.kernel, stride=2, same=False)
+Step = str | tuple[Layer, ...]
+"""A pool, or layers side by side."""
 
 
-def _small(name: str, pooled: int) -> Block:
-    """Maps of side 35: one 5x5 or two 3x3 (the paper's figure 5)."""
-    return (
-        Branch(_named(name, ("1x1", 64, (1, 1)))),
-        Branch(_named(name, ("5x5_1", 48, (1, 1)), ("5x5_2", 64, (5, 5)))),
-        Branch(_named(name, *_double(64, 96))),
-        Branch(_named(name, ("_pool", pooled, (1, 1))), pool="mean"),
-    )
+def _layer(block: str, text: str) -> Layer:
+    name, filters, kernel = text.split()
+    size, ending = (int(kernel[0]), int(kernel[2])), kernel[3:]
+    padding = (0, 0) if ending else (size[0] // 2, size[1] // 2)
+    return Layer(block + name, int(filters), size, 2 if ending == "/2" else 1, padding)
 
 
-def _double(first: int, then: int) -> tuple[tuple[str, int, Kernel], ...]:
-    both = tuple((f"3x3dbl_{i}", then, (3, 3)) for i in (2, 3))
-    return (("3x3dbl_1", first, (1, 1)), *both)
+def _step(block: str, text: str) -> Step:
+    return text if text in _POOLS else tuple(_layer(block, one) for one in text.split(" + "))
 
 
-def _to_17(name: str) -> Block:
-    """From side 35 to side 17."""
-    (single,) = _named(name, ("3x3", 384, (3, 3)))
-    *chain, last = _named(name, *_double(64, 96))
-    return Branch((_halving(single),)), Branch((*chain, _halving(last))), Branch(pool="halve")
-
-
-def _middle(name: str, n: int) -> Block:
-    """Maps of side 17: 7x7 cut into rows and columns (figure 6)."""
-    row, column = (1, 7), (7, 1)
-    single = (("7x7_1", n, (1, 1)), ("7x7_2", n, row), ("7x7_3", 192, column))
-    kernels = ((1, 1), column, row, column, row)
-    double = tuple((f"7x7dbl_{i + 1}", 192 if i == 4 else n, k) for i, k in enumerate(kernels))
-    return (
-        Branch(_named(name, ("1x1", 192, (1, 1)))),
-        Branch(_named(name, *single)),
-        Branch(_named(name, *double)),
-        Branch(_named(name, ("_pool", 192, (1, 1))), pool="mean"),
-    )
-
-
-def _to_8(name: str) -> Block:
-    """From side 17 to side 8."""
-    first, last = _named(name, ("3x3_1", 192, (1, 1)), ("3x3_2", 320, (3, 3)))
-    kernels = ((1, 1), (1, 7), (7, 1), (3, 3))
-    *chain, end = _named(name, *((f"7x7x3_{i + 1}", 192, k) for i, k in enumerate(kernels)))
-    return Branch((first, _halving(last))), Branch((*chain, _halving(end))), Branch(pool="halve")
-
-
-def _large(name: str, pool: str) -> Block:
-    """Maps of side 8: 3x3 cut into rows and columns side by side (figure 7)."""
-    row, column = (1, 3), (3, 1)
-    single, double = (
-        _named(name, (f"{stem}a", 384, row), (f"{stem}b", 384, column))
-        for stem in ("3x3_2", "3x3dbl_3")
-    )
-    return (
-        Branch(_named(name, ("1x1", 320, (1, 1)))),
-        Branch(_named(name, ("3x3_1", 384, (1, 1))), single),
-        Branch(_named(name, ("3x3dbl_1", 448, (1, 1)), ("3x3dbl_2", 384, (3, 3))), double),
-        Branch(_named(name, ("_pool", 192, (1, 1))), pool=pool),
-    )
-
-
-_STEM = (
-    Layer("Conv2d_1a_3x3", 32, (3, 3), stride=2, same=False),
-    Layer("Conv2d_2a_3x3", 32, (3, 3), same=False),
-    Layer("Conv2d_2b_3x3", 64, (3, 3)),
-)
-_THEN = (Layer("Conv2d_3b_1x1", 80), Layer("Conv2d_4a_3x3", 192, (3, 3), same=False))
-NETWORK: tuple[Block, ...] = (
-    (Branch(_STEM),),
-    (Branch(_THEN, pool="halve"),),
-    (Branch(pool="halve"),),
-    _small("Mixed_5b", 32),
-    _small("Mixed_5c", 64),
-    _small("Mixed_5d", 64),
-    _to_17("Mixed_6a"),
-    *(_middle(f"Mixed_6{x}", n) for x, n in zip("bcde", (128, 160, 160, 192), strict=True)),
-    _to_8("Mixed_7a"),
-    _large("Mixed_7b", "mean"),
-    _large("Mixed_7c", "max"),
+NETWORK: tuple[tuple[tuple[Step, ...], ...], ...] = tuple(
+    tuple(tuple(_step(name, text) for text in branch.split(", ")) for branch in block)
+    for name, block in _BLOCKS.items()
 )
 
 
@@ -175,11 +149,13 @@ class Inception:
             x = torch.cat([self._branch(branch, x) for branch in block], 1)
         return x.mean((2, 3))
 
-    def _branch(self, branch: Branch, x: Tensor) -> Tensor:
-        x = _POOLS[branch.pool](x)
-        for layer in branch.chain:
-            x = self._layer(layer, x)
-        return torch.cat([self._layer(f, x) for f in branch.fork], 1) if branch.fork else x
+    def _branch(self, branch: tuple[Step, ...], x: Tensor) -> Tensor:
+        for step in branch:
+            if isinstance(step, str):
+                x = _POOLS[step](x)
+            else:
+                x = torch.cat([self._layer(layer, x) for layer in step], 1)
+        return x
 
     def _layer(self, layer: Layer, x: Tensor) -> Tensor:
         weight, bias = self.layers[layer.name]
@@ -196,7 +172,7 @@ def load_inception(path: str | Path) -> Inception:
     _compare({name: tuple(value.shape) for name, value in found.items()})
     if not all(bool(v.isfinite().all()) for v in found.values()):
         raise _refused("some weights are not finite")
-    layers = {name: _folded(found, name) for name, _, _ in _walk()}
+    layers = {layer.name: _folded(found, layer.name) for layer, _ in _walk()}
     return Inception(layers, hashlib.sha256(data).hexdigest())
 
 
@@ -206,10 +182,10 @@ def expected_shapes() -> dict[str, tuple[int, ...]]:
         "fc.weight": (CLASSES, FEATURES),
         "fc.bias": (CLASSES,),
     }
-    for name, layer, depth in _walk():
-        shapes[f"{name}.conv.weight"] = (layer.filters, depth, *layer.kernel)
+    for layer, depth in _walk():
+        shapes[f"{layer.name}.conv.weight"] = (layer.filters, depth, *layer.kernel)
         for part in ("weight", "bias", "running_mean", "running_var"):
-            shapes[f"{name}.bn.{part}"] = (layer.filters,)
+            shapes[f"{layer.name}.bn.{part}"] = (layer.filters,)
     return shapes
 
 
@@ -232,18 +208,18 @@ def inception_features(
     return found
 
 
-def _walk() -> Iterator[tuple[str, Layer, int]]:
+def _walk() -> Iterator[tuple[Layer, int]]:
     """Each layer with the number of maps it sees."""
     depth = 3
     for block in NETWORK:
         out = 0
         for branch in block:
             width = depth
-            for layer in branch.chain:
-                yield layer.name, layer, width
-                width = layer.filters
-            yield from ((layer.name, layer, width) for layer in branch.fork)
-            out += sum(layer.filters for layer in branch.fork) or width
+            for step in branch:
+                if not isinstance(step, str):
+                    yield from ((layer, width) for layer in step)
+                    width = sum(layer.filters for layer in step)
+            out += width
         depth = out
 
 

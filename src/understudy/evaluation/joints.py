@@ -18,18 +18,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from understudy.data.schema import Schema
-from understudy.errors import DataError
 from understudy.evaluation.axes import axes
 from understudy.evaluation.rows import Rows
 from understudy.evaluation.score import Compared, Score, interval, resample
 
-__all__ = ["WAYS", "Joint", "attribute_codes", "average_variation", "measure_joints"]
+__all__ = ["Joint", "attribute_codes", "column_sets", "mean_variation", "measure_joints"]
 
 WAYS = (2, 3, 4, 5, 6)
 SETS = 100
@@ -46,10 +44,6 @@ class Joint:
     sets: int
     distance: Compared
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for scores.json."""
-        return {"ways": self.ways, "sets": self.sets, "distance": self.distance.to_dict()}
-
 
 def attribute_codes(schema: Schema, rows: Rows) -> np.ndarray:
     """Every attribute of ``rows`` as whole numbers ``[n, A]``, by the public schema alone."""
@@ -63,30 +57,6 @@ def attribute_codes(schema: Schema, rows: Rows) -> np.ndarray:
     return np.column_stack(columns) if columns else np.zeros((len(rows), 0), np.int64)
 
 
-def average_variation(
-    real: np.ndarray,
-    synthetic: np.ndarray,
-    ways: int,
-    *,
-    rng: np.random.Generator,
-    sets: int = SETS,
-) -> float:
-    """Mean total variation distance of ``ways``-way joints of codes ``[n, A]`` and ``[m, A]``.
-
-    Codes are whole numbers from 0. From 0 (the same) to 1 (nothing in common), and symmetric.
-    """
-    if real.ndim != 2 or synthetic.ndim != 2 or real.shape[1] != synthetic.shape[1]:
-        raise DataError("codes [n, A] of the same columns", "other shapes", "check the arrays")
-    if min(len(real), len(synthetic)) == 0 or not 1 <= ways <= real.shape[1]:
-        raise DataError(
-            f"rows on both sides and at least {ways} columns",
-            f"{len(real)} and {len(synthetic)} rows, {real.shape[1]} columns",
-            "add rows, or compare fewer columns at a time",
-        )
-    chosen = _sets(real.shape[1], ways, sets, rng)
-    return float(_mean_variation([synthetic, real], _once([synthetic, real]), chosen)[0, 0])
-
-
 def measure_joints(
     schema: Schema, sides: Sequence[Rows], test: Rows, *, rng: np.random.Generator
 ) -> tuple[Joint, ...]:
@@ -98,7 +68,7 @@ def measure_joints(
     drawn = [resample(len(c), rng=rng, times=RESAMPLES) for c in codes]
     found = []
     for ways in (m for m in WAYS if m <= codes[0].shape[1]):
-        chosen = _sets(codes[0].shape[1], ways, SETS, rng)
+        chosen = column_sets(codes[0].shape[1], ways, rng)
         scores = _scores(ways, codes, drawn, chosen)
         found.append(Joint(ways, len(chosen), Compared(scores[0].name, *scores)))
     return tuple(found)
@@ -109,33 +79,34 @@ def _scores(
 ) -> list[Score]:
     """Values over all sets; their spread, which costs most, over some of them."""
     name, n = f"{ways}-way joint distance (AVD)", len(codes[-1])
-    values = _mean_variation(codes, _once(codes), chosen)[:, 0]
+    values = mean_variation(codes, chosen)[:, 0]
     some = chosen[:: max(1, len(chosen) // SPREAD_SETS)]
-    spread = _mean_variation(codes, drawn, some)
+    spread = mean_variation(codes, some, drawn)
     pairs = zip(values, spread, strict=True)
     return [interval(name, value, draws, n, centred=True) for value, draws in pairs]
 
 
-def _once(codes: list[np.ndarray]) -> list[np.ndarray]:
-    """Weights that count every row once."""
-    return [np.ones((1, len(side)), np.float32) for side in codes]
-
-
-def _sets(columns: int, ways: int, most: int, rng: np.random.Generator) -> list[tuple[int, ...]]:
-    """Up to ``most`` different sets of columns: all there are, or drawn at random."""
-    if math.comb(columns, ways) <= most:
+def column_sets(columns: int, ways: int, rng: np.random.Generator) -> list[tuple[int, ...]]:
+    """Up to `SETS` different sets of columns: all there are, or drawn at random."""
+    if math.comb(columns, ways) <= SETS:
         return list(combinations(range(columns), ways))
     found: set[tuple[int, ...]] = set()
-    while len(found) < most:
+    while len(found) < SETS:
         drawn = rng.choice(columns, ways, replace=False)
         found.add(tuple(sorted(drawn.tolist())))
     return sorted(found)
 
 
-def _mean_variation(
-    codes: list[np.ndarray], drawn: list[np.ndarray], chosen: list[tuple[int, ...]]
+def mean_variation(
+    codes: list[np.ndarray],
+    chosen: list[tuple[int, ...]],
+    drawn: list[np.ndarray] | None = None,
 ) -> np.ndarray:
-    """Distances ``[sides, T]`` of each side but the last from the last, mean over sets."""
+    """Distances ``[sides, T]`` of each side but the last from the last, mean over sets.
+
+    ``drawn`` holds row weights ``[T, n]`` for each side; without them every row counts once.
+    """
+    drawn = drawn or [np.ones((1, len(side)), np.float32) for side in codes]
     whole = np.concatenate(codes)
     sizes = whole.max(0).astype(int) + 1
     cuts = np.cumsum([len(c) for c in codes])[:-1]

@@ -9,7 +9,7 @@ dataset: that is what the real score beside a distance shows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ __all__ = [
     "distance",
     "interval",
     "one_in",
+    "plain",
     "resample",
     "score_accuracy",
     "score_auc",
@@ -46,16 +47,6 @@ class Score:
     high: float
     n: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for scores.json."""
-        return {
-            "name": self.name,
-            "value": round(self.value, 6),
-            "low": round(self.low, 6),
-            "high": round(self.high, 6),
-            "n": self.n,
-        }
-
 
 @dataclass(frozen=True)
 class Compared:
@@ -65,10 +56,14 @@ class Compared:
     synthetic: Score
     real: Score | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for scores.json."""
-        real = self.real.to_dict() if self.real else None
-        return {"name": self.name, "synthetic": self.synthetic.to_dict(), "real": real}
+
+def plain(found: Any) -> dict[str, Any]:
+    """Scores as plain values for scores.json, figures to six decimals."""
+
+    def rounded(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {k: round(v, 6) if isinstance(v, float) else v for k, v in pairs}
+
+    return asdict(found, dict_factory=rounded)
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:

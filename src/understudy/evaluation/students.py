@@ -5,15 +5,12 @@ get the three classifiers of DPD-fVAE (§5.1, Appendix C.2): logistic regression
 and a CNN, both by Adam at rate 1e-3 with weight decay 1e-4. The paper does not say for how long;
 here the work is fixed in steps and the rate falls to zero, and lbfgs stops after `ITERATIONS`
 (to convergence takes many times as long and moves accuracy by less than a point).
-`thesis_students` are those of the FedVAE thesis, which earlier figures were measured with;
-`table_students` are the two of Jiang's thesis (§4.5.2).
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -22,14 +19,11 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from understudy.data.schema import Schema
 from understudy.evaluation.rows import Rows
 from understudy.nets.student import (
-    Dense,
     Student,
     StudentTraining,
     cnn_student,
-    conv_student,
     dense_student,
     fit,
-    linear_student,
     mlp_student,
     predict,
 )
@@ -38,13 +32,13 @@ from understudy.rng import Streams
 __all__ = [
     "Learner",
     "Tick",
-    "accuracies",
     "answer",
+    "forest",
     "image_students",
     "silent",
+    "standardised",
     "students",
-    "table_students",
-    "thesis_students",
+    "taught",
 ]
 
 TRAINING = StudentTraining()
@@ -60,7 +54,7 @@ def students(schema: Schema) -> Mapping[str, Learner]:
     """The students for this kind of data, by name."""
     if schema.kind == "image":
         return image_students()
-    return {"logistic regression": _logistic, "random forest": _forest, "neural network": _dense}
+    return {"logistic regression": _logistic, "random forest": forest, "neural network": _dense}
 
 
 def image_students(training: StudentTraining | None = None) -> Mapping[str, Learner]:
@@ -68,26 +62,9 @@ def image_students(training: StudentTraining | None = None) -> Mapping[str, Lear
     how = training or IMAGE_TRAINING
     return {
         "logistic regression": _pixel_logistic,
-        "multi-layer perceptron": _taught(lambda s: mlp_student(s.width, s.n_classes), how),
-        "convolutional network": _taught(lambda s: cnn_student(s.shape, s.n_classes), how),
+        "multi-layer perceptron": taught(lambda s: mlp_student(s.width, s.n_classes), how),
+        "convolutional network": taught(lambda s: cnn_student(s.shape, s.n_classes), how),
     }
-
-
-def thesis_students(training: StudentTraining | None = None) -> Mapping[str, Learner]:
-    """The FedVAE thesis's convolutional student (§4.4.3) and a regression by small steps."""
-    how, quick = training or TRAINING, replace(training or TRAINING, rate=1e-2)
-    return {
-        "convolutional network": _taught(lambda s: conv_student(s.shape, s.n_classes), how),
-        "logistic regression": _taught(lambda s: linear_student(s.width, s.n_classes), quick),
-    }
-
-
-def table_students(training: StudentTraining | None = None) -> Mapping[str, Learner]:
-    """The students of Jiang's thesis (§4.5.2): a two-layer network (96 units) and a forest."""
-    how = training or TRAINING
-    layers = (Dense(96),)
-    network = _taught(lambda s: Student((s.width,), s.n_classes, hidden=layers), how)
-    return {"two-layer network": _standardised(network), "random forest": _forest}
 
 
 def answer(
@@ -104,27 +81,8 @@ def answer(
     return found
 
 
-def accuracies(
-    learners: Mapping[str, Learner],
-    schema: Schema,
-    rows: Rows,
-    test: Rows,
-    *,
-    rng: Streams,
-) -> dict[str, float]:
-    """Share of ``test`` rows that each learner gets right after learning from ``rows`` alone.
-
-    For benches. Exact for the rows given, so internal if the test rows are.
-    """
-    found: dict[str, float] = {}
-    for i, (name, learn) in enumerate(learners.items()):
-        guess = answer(learn, schema, rows, test.x, rng.child("student", i), silent)
-        found[name] = 0.0 if guess is None else float((guess.argmax(1) == test.y).mean())
-    return found
-
-
-def silent(done: int, total: int) -> None:
-    """Tell nobody."""
+def silent(*done: object) -> None:
+    """Report progress to nobody."""
 
 
 def _scaled(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -163,7 +121,8 @@ def _pixel_logistic(
     return _regress(schema, rows, x, ITERATIONS)
 
 
-def _forest(schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick) -> np.ndarray:
+def forest(schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick) -> np.ndarray:
+    """A random forest of 100 trees."""
     from sklearn.ensemble import RandomForestClassifier
 
     seed = int(rng.numpy("forest").integers(2**31))
@@ -171,7 +130,7 @@ def _forest(schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick)
     return _spread(model.predict_proba(x), model.classes_, schema.n_classes)
 
 
-def _taught(spec: Callable[[Schema], Student], training: StudentTraining) -> Learner:
+def taught(spec: Callable[[Schema], Student], training: StudentTraining) -> Learner:
     """The learner that trains this network on rows as they are."""
 
     def learn(schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick) -> np.ndarray:
@@ -183,7 +142,7 @@ def _taught(spec: Callable[[Schema], Student], training: StudentTraining) -> Lea
     return learn
 
 
-def _standardised(learn: Learner) -> Learner:
+def standardised(learn: Learner) -> Learner:
     """The same learner on standardised rows."""
 
     def scaled(schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick) -> np.ndarray:
@@ -194,5 +153,5 @@ def _standardised(learn: Learner) -> Learner:
 
 
 def _dense(schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick) -> np.ndarray:
-    learn = _taught(lambda s: dense_student(s.width, s.n_classes), TRAINING)
-    return _standardised(learn)(schema, rows, x, rng, tick)
+    learn = taught(lambda s: dense_student(s.width, s.n_classes), TRAINING)
+    return standardised(learn)(schema, rows, x, rng, tick)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -24,13 +23,12 @@ from understudy.evaluation.score import (
     score_commonest,
     score_f1,
 )
-from understudy.evaluation.students import Learner, Tick, answer, students
+from understudy.evaluation.students import Learner, Tick, answer, silent, students
 from understudy.rng import Streams
 
 __all__ = [
     "COMMONEST",
     "Progress",
-    "Rows",
     "StudentScores",
     "Utility",
     "measure_utility",
@@ -60,10 +58,6 @@ class StudentScores:
     def __getitem__(self, name: str) -> Compared:
         return next(score for score in self.scores if score.name == name)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for scores.json."""
-        return {"student": self.student, "scores": [s.to_dict() for s in self.scores]}
-
 
 @dataclass(frozen=True)
 class Utility:
@@ -71,22 +65,13 @@ class Utility:
 
     students: tuple[StudentScores, ...]
     notes: tuple[str, ...] = ()
-    positive: str | None = None
+    positive_class: str | None = None
     naive: Score | None = None
 
     @property
     def best(self) -> StudentScores | None:
         """The student to quote: the one that does best when trained on real rows."""
         return max(self.students, key=_real_accuracy, default=None)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for scores.json."""
-        return {
-            "students": [s.to_dict() for s in self.students],
-            "positive_class": self.positive,
-            "naive": self.naive.to_dict() if self.naive else None,
-            "notes": list(self.notes),
-        }
 
 
 def measure_utility(
@@ -96,7 +81,7 @@ def measure_utility(
     test: Rows,
     *,
     rng: Streams,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     learners: Mapping[str, Learner] | None = None,
 ) -> Utility:
     """Train every student on ``synthetic`` and on ``train``; score both on ``test``.
@@ -170,12 +155,11 @@ def _notes(schema: Schema, synthetic: Rows, train: Rows, test: Rows) -> tuple[st
     return tuple(notes)
 
 
-def ticker(progress: Progress | None, stage: str, step: int, steps: int) -> Tick:
+def ticker(progress: Progress, stage: str, step: int, steps: int) -> Tick:
     """Report the work inside one of several equal steps."""
 
     def tick(done: int, total: int) -> None:
-        if progress is not None:
-            progress(stage, step * 1000 + 1000 * done // total, steps * 1000)
+        progress(stage, step * 1000 + 1000 * done // total, steps * 1000)
 
     tick(0, 1)
     return tick

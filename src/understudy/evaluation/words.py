@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from understudy.privacy.account import round_up
+from understudy.privacy.account import Event, round_up
+from understudy.privacy.claim import Claim
 
-__all__ = ["ClaimWords", "best_guess", "headline", "in_words", "number", "percent", "upper"]
+__all__ = ["ClaimWords", "best_guess", "in_words", "number", "percent", "upper"]
 
 WEAK = 0.99
 NOMINAL = (
@@ -36,6 +35,7 @@ class ClaimWords:
     """One claim, ready to be read."""
 
     title: str
+    unit: str
     statement: str
     private: bool
     epsilon: str
@@ -52,38 +52,30 @@ class ClaimWords:
     @property
     def tone(self) -> str:
         """How the page may colour it: only a bound that means something looks reassuring."""
-        if not self.private or self.simulation:
+        if self.guess is None or self.simulation:
             return "none"
-        return "weak" if self.guess is None or self.guess > WEAK else "good"
+        return "weak" if self.guess > WEAK else "good"
 
 
-def in_words(claim: Mapping[str, Any]) -> ClaimWords:
+def in_words(claim: Claim) -> ClaimWords:
     """Spell a claim out."""
-    epsilon = _finite(claim.get("epsilon"))
-    delta = _finite(claim.get("delta")) or 0.0
-    guess = None if epsilon is None else best_guess(epsilon, delta)
+    guess = None if claim.epsilon is None else best_guess(claim.epsilon, claim.delta)
     return ClaimWords(
-        title=f"Against {claim.get('adversary') or 'an unnamed adversary'}",
-        statement=_tidy(str(claim.get("words") or _statement(claim, epsilon, delta))),
-        private=epsilon is not None,
-        epsilon="no ε" if epsilon is None else f"ε = {upper(epsilon)}",
-        delta=f"δ = {upper(delta)}",
+        title=f"Against {claim.adversary}",
+        unit=claim.unit,
+        statement=_tidy(claim.words),
+        private=claim.private,
+        epsilon="no ε" if claim.epsilon is None else f"ε = {upper(claim.epsilon)}",
+        delta=f"δ = {upper(claim.delta)}",
         guess=guess,
-        guess_words=_guess_words(claim, epsilon, guess),
+        guess_words=_guess_words(claim, guess),
         facts=_facts(claim),
-        covered=_covered(claim, epsilon),
-        open=_open(claim, epsilon),
-        caveats=tuple(map(str, claim.get("caveats") or ())),
-        events=tuple(_event(event) for event in claim.get("events") or ()),
-        simulation=claim.get("noise_source") == "simulation",
+        covered=_covered(claim) if claim.private else (),
+        open=(*claim.excluded, *ALWAYS_OPEN) if claim.private else (),
+        caveats=claim.caveats,
+        events=tuple(map(_event, claim.events)),
+        simulation=claim.noise_source == "simulation",
     )
-
-
-def headline(claims: Sequence[Mapping[str, Any]]) -> str:
-    """The first claim in one sentence, or the plain statement that there is none."""
-    if not claims:
-        return "This release carries no privacy claim: treat it like the real data."
-    return in_words(claims[0]).statement
 
 
 def best_guess(epsilon: float, delta: float) -> float:
@@ -112,30 +104,12 @@ def percent(value: float) -> str:
     return f"{'>99.9' if text == '100.0' and value < 1 else text}\u00a0%"
 
 
-def _finite(value: Any) -> float | None:
-    try:
-        found = float(value)
-    except (TypeError, ValueError):
-        return None
-    return found if math.isfinite(found) else None
-
-
-def _statement(claim: Mapping[str, Any], epsilon: float | None, delta: float) -> str:
-    who = claim.get("adversary") or "an unnamed adversary"
-    if epsilon is None:
-        return f"Against {who}: no protection is claimed."
-    return (
-        f"Against {who}, whether any one {claim.get('unit', 'record')} took part is protected "
-        f"with ε = {upper(epsilon)} at δ = {upper(delta)}."
-    )
-
-
-def _guess_words(claim: Mapping[str, Any], epsilon: float | None, guess: float | None) -> str:
-    unit = claim.get("unit", "record")
-    if epsilon is None or guess is None:
+def _guess_words(claim: Claim, guess: float | None) -> str:
+    unit = claim.unit
+    if guess is None:
         return f"Nothing is promised about what this adversary could learn about a single {unit}."
     question = f"whether one given {unit} took part"
-    if "replace" in str(claim.get("relation")):
+    if "replace" in claim.relation:
         question = f"which of two versions of one {unit} took part"
     often = (
         f"at most {percent(math.ceil(1000 * guess) / 1000)} of the time"
@@ -149,46 +123,36 @@ def _guess_words(claim: Mapping[str, Any], epsilon: float | None, guess: float |
     return said if guess <= WEAK else f"{said} {NOMINAL}"
 
 
-def _facts(claim: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def _facts(claim: Claim) -> tuple[tuple[str, str], ...]:
     noise = {
         "os": "the operating system's secure randomness",
         "simulation": "seeded, repeatable: a simulation",
     }
-    facts = [
-        ("Protected unit", claim.get("unit")),
-        ("Neighbouring data", claim.get("relation")),
-        ("Trust", claim.get("trust")),
-        ("Sampling", claim.get("sampling")),
+    facts = (
+        ("Protected unit", claim.unit),
+        ("Neighbouring data", claim.relation),
+        ("Trust", claim.trust),
+        ("Sampling", claim.sampling),
         _check(claim),
-        ("Noise source", noise.get(str(claim.get("noise_source")), claim.get("noise_source"))),
-    ]
-    return tuple((name, str(value)) for name, value in facts if value)
+        ("Noise source", noise.get(claim.noise_source, claim.noise_source)),
+    )
+    return tuple((name, value) for name, value in facts if value)
 
 
-def _check(claim: Mapping[str, Any]) -> tuple[str, str | None]:
+def _check(claim: Claim) -> tuple[str, str]:
     """A second accountant's ε; pure ε (δ = 0) has none, and one sum said twice is no check."""
-    if _finite(claim.get("delta")) == 0:
-        return "ε", None if _finite(claim.get("epsilon")) is None else "the sum over all updates"
-    check = _finite(claim.get("epsilon_rdp"))
-    return "Check by a second accountant (RDP)", None if check is None else f"ε ≤ {upper(check)}"
+    if claim.delta == 0:
+        return "ε", "the sum over all updates" if claim.private else ""
+    check = claim.epsilon_rdp
+    return "Check by a second accountant (RDP)", "" if check is None else f"ε ≤ {upper(check)}"
 
 
-def _covered(claim: Mapping[str, Any], epsilon: float | None) -> tuple[str, ...]:
-    if epsilon is None:
-        return ()
-    unit = claim.get("unit", "record")
+def _covered(claim: Claim) -> tuple[str, ...]:
     return (
         f"the release, every synthetic row drawn from it and anything done with them later: none "
-        f"of it reveals more about one {unit}",
+        f"of it reveals more about one {claim.unit}",
         "anything else the attacker knows, now or in the future",
     )
-
-
-def _open(claim: Mapping[str, Any], epsilon: float | None) -> tuple[str, ...]:
-    """What an ε leaves open; without one there is nothing to except from."""
-    if epsilon is None:
-        return ()
-    return tuple(map(str, claim.get("excluded") or ())) + ALWAYS_OPEN
 
 
 def _tidy(text: str) -> str:
@@ -197,19 +161,11 @@ def _tidy(text: str) -> str:
     return re.sub(r"([εδ]) = ", "\\1\u00a0=\u00a0", text)
 
 
-def _event(event: Any) -> str:
-    if not isinstance(event, Mapping):
-        return str(event)
-    if not {"noise", "rate", "count"} <= set(event):
-        return ", ".join(f"{key} {value}" for key, value in event.items())
-    times = "once" if event["count"] == 1 else f"{event['count']:,} times"
-    if event.get("epsilon"):
-        return f"a randomised choice with pure ε = {upper(event['epsilon'])}, {times}"
-    noise = " and ".join(number(z) for z in _many(event["noise"]))
-    rate = event["rate"]
+def _event(event: Event) -> str:
+    times = "once" if event.count == 1 else f"{event.count:,} times"
+    if event.epsilon:
+        return f"a randomised choice with pure ε = {upper(event.epsilon)}, {times}"
+    noise = " and ".join(map(number, event.noise))
+    rate = event.rate
     sample = "on everyone" if rate is None else f"on a secret sample of rate {number(rate)}"
     return f"Gaussian noise of {noise} times the sensitivity, {sample}, {times}"
-
-
-def _many(value: Any) -> Sequence[float]:
-    return value if isinstance(value, Sequence) else (value,)

@@ -6,7 +6,6 @@ loading a release can only choose among them, never import something by name.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from understudy.data.names import nearest
 from understudy.data.schema import Schema
 from understudy.errors import ReleaseError
 from understudy.release import decoder, gaussian, onehot
@@ -182,7 +182,5 @@ def class_of(label: str | int | None, schema: Schema) -> int | None:
     if schema.classes == ("all",):
         raise ReleaseError("no label: the schema has none", repr(label), "leave the label out")
     known = ", ".join(schema.classes[:20]) + (", …" if schema.n_classes > 20 else "")
-    folded = {one.casefold(): one for one in schema.classes}
-    near = difflib.get_close_matches(name.casefold(), folded, 1)
-    advice = f"did you mean {folded[near[0]]!r}?" if near else "choose one of these"
-    raise ReleaseError(f"a label among {known}", repr(label), advice)
+    near = nearest(name, schema.classes) or nearest(name.lower(), schema.classes)
+    raise ReleaseError(f"a label among {known}", repr(label), f"choose one of these{near}")
