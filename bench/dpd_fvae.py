@@ -290,7 +290,8 @@ def _run_cell(cell: Cell, args: argparse.Namespace, report: dict[str, Any]) -> N
         found, release = one(cell, data, seed, args)
         runs.append(found)
         report["cells"][-1] = summary(cell, runs, [claim.words for claim in release.claims])
-        report["cells"][-1]["noise"] = [p.noise for phase in plan.phases for p in phase.parts]
+        parts = [part for phase in plan.phases for part in phase.parts]
+        report["cells"][-1]["noise"] = [part.mechanism.noise for part in parts]
         print(f"{cell.name} seed {seed}: {found}", flush=True)
         if args.picture and seed == args.seeds[0]:
             args.picture.mkdir(parents=True, exist_ok=True)

@@ -39,7 +39,9 @@ from understudy.nets import autoencoder
 from understudy.nets.autoencoder import Autoencoder
 from understudy.nets.fixed import Cosines
 from understudy.nets.layers import Params
-from understudy.privacy.gaussian import add_noise
+from understudy.privacy.gaussian import Gaussian
+from understudy.privacy.mechanism import Use
+from understudy.privacy.plan import Part
 from understudy.rng import NoiseSource
 from understudy.training.dpsgd import ROUNDING, RecordBatch, clipped_gradients, pieces
 
@@ -133,8 +135,10 @@ def _ours(work: Work) -> Tensor:
     clients = len(next(iter(work.params.values())))
     parts = pieces(work.x, work.y, work.members, clients, work.noise)
     bounded = clipped_gradients(loss, work.params, parts, BOUND)
-    source = NoiseSource.system().sites(0, range(clients))
-    noised, _ = add_noise(bounded, NOISE, part="bench", slot="step", round=0, source=source)
+    draws = NoiseSource.system().sites(0, range(clients))
+    mechanism = Gaussian(BOUND, noise=NOISE)
+    part = Part("step", tuple(bounded.value.shape[1:]), "mean", "step", mechanism)
+    noised, _ = mechanism.add_noise(bounded, Use(part, "record", 0, draws))
     sizes = [p[0].numel() for p in work.params.values()]
     for value, move in zip(work.params.values(), noised.split(sizes, dim=1), strict=True):
         value.sub_(RATE * move.reshape(value.shape))

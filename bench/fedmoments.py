@@ -178,7 +178,8 @@ def cell(data: str, epsilon: float, seed: int, rows: int, real: bool) -> dict[st
         s.student: {c.name: round(c.synthetic.value, 4) for c in s.scores} for s in utility.students
     }
     result = {
-        "seed": seed, "noise": round(made.plan.parts[0].noise, 4), "delta": claim.delta,
+        "seed": seed, "delta": claim.delta,
+        "noise": round(made.plan.own.parts[0].mechanism.noise, 4),
         "claim_epsilon": claim.epsilon, "claim_epsilon_rdp": claim.epsilon_rdp,
         "release_seconds": round(seconds, 1), "synthetic": scores,
     }  # fmt: skip

@@ -78,7 +78,7 @@ def test_one_class_to_learn_from_gives_constant_students_and_a_note() -> None:
     for student in found.students:
         assert student["accuracy"].synthetic.value == pytest.approx((rows(60, 2).y == 1).mean())
         assert student["AUC"].synthetic.value == pytest.approx(0.5)
-    assert any("have the same class" in note for note in found.notes)
+    assert any("All synthetic rows have the same class" in note for note in found.notes)
 
 
 def test_a_class_never_seen_in_training_gets_no_probability() -> None:
