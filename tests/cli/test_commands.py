@@ -147,10 +147,10 @@ sites = 2
 def test_reading_a_folder_of_images_shows_a_bar(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[tuple[int, int, str]] = []
+    seen: list[tuple[str, int, int]] = []
 
     @contextmanager
-    def bar(title: str, quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
+    def bar(title: str, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
         yield lambda *told: None if quiet else seen.append(told)
 
     for module in ("training", "schema"):

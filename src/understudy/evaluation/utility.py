@@ -71,7 +71,10 @@ class Utility:
     @property
     def best(self) -> StudentScores | None:
         """The student to quote: the one that does best when trained on real rows."""
-        return max(self.students, key=_real_accuracy, default=None)
+        real = [(s["accuracy"].real, s) for s in self.students]
+        return max(real, key=lambda pair: pair[0].value if pair[0] else -1.0, default=(None, None))[
+            1
+        ]
 
 
 def measure_utility(
@@ -102,7 +105,11 @@ def measure_utility(
             tick = ticker(progress, stage, 2 * i + j, 2 * len(table))
             probability = answer(learn, schema, rows, test.x, streams, tick)
             sides.append(_score(schema, probability, test, streams))
-        done.append(StudentScores(name, _beside(*sides)))
+        ours, real = sides
+        found = tuple(
+            Compared(measure, score, real.get(measure)) for measure, score in ours.items()
+        )
+        done.append(StudentScores(name, found))
     return Utility(tuple(done), notes, positive, score_commonest(test.y))
 
 
@@ -118,15 +125,6 @@ def _score(
         score_auc(truth, probability, classes, rng=rng.numpy("AUC")),
     )
     return {s.name: s for s in scores if s is not None}
-
-
-def _beside(synthetic: dict[str, Score], real: dict[str, Score]) -> tuple[Compared, ...]:
-    return tuple(Compared(name, score, real.get(name)) for name, score in synthetic.items())
-
-
-def _real_accuracy(student: StudentScores) -> float:
-    real = student["accuracy"].real
-    return real.value if real else -1.0
 
 
 def _notes(schema: Schema, synthetic: Rows, train: Rows, test: Rows) -> tuple[str, ...]:
