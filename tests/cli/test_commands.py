@@ -169,9 +169,9 @@ def test_reading_a_folder_of_images_shows_a_bar(
     assert not seen
     shutil.rmtree(tmp_path / "out", ignore_errors=True)
     invoke(*(run if command == "run" else check))
-    assert [told for told in seen if told[2] == "reading images"] == [
-        (64, 70, "reading images"),
-        (70, 70, "reading images"),
+    assert [told for told in seen if told[0] == "reading images"] == [
+        ("reading images", 64, 70),
+        ("reading images", 70, 70),
     ]
 
 

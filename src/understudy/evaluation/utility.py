@@ -71,10 +71,7 @@ class Utility:
     @property
     def best(self) -> StudentScores | None:
         """The student to quote: the one that does best when trained on real rows."""
-        real = [(s["accuracy"].real, s) for s in self.students]
-        return max(real, key=lambda pair: pair[0].value if pair[0] else -1.0, default=(None, None))[
-            1
-        ]
+        return max(self.students, key=_real_accuracy, default=None)
 
 
 def measure_utility(
@@ -106,10 +103,8 @@ def measure_utility(
             probability = answer(learn, schema, rows, test.x, streams, tick)
             sides.append(_score(schema, probability, test, streams))
         ours, real = sides
-        found = tuple(
-            Compared(measure, score, real.get(measure)) for measure, score in ours.items()
-        )
-        done.append(StudentScores(name, found))
+        found = (Compared(measure, score, real.get(measure)) for measure, score in ours.items())
+        done.append(StudentScores(name, tuple(found)))
     return Utility(tuple(done), notes, positive, score_commonest(test.y))
 
 
@@ -125,6 +120,11 @@ def _score(
         score_auc(truth, probability, classes, rng=rng.numpy("AUC")),
     )
     return {s.name: s for s in scores if s is not None}
+
+
+def _real_accuracy(student: StudentScores) -> float:
+    real = student["accuracy"].real
+    return real.value if real else -1.0
 
 
 def _notes(schema: Schema, synthetic: Rows, train: Rows, test: Rows) -> tuple[str, ...]:
