@@ -147,10 +147,10 @@ sites = 2
 def test_reading_a_folder_of_images_shows_a_bar(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[tuple[int, int, str]] = []
+    seen: list[tuple[str, int, int]] = []
 
     @contextmanager
-    def bar(title: str, quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
+    def bar(title: str, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
         yield lambda *told: None if quiet else seen.append(told)
 
     for module in ("training", "schema"):
@@ -169,9 +169,9 @@ def test_reading_a_folder_of_images_shows_a_bar(
     assert not seen
     shutil.rmtree(tmp_path / "out", ignore_errors=True)
     invoke(*(run if command == "run" else check))
-    assert [told for told in seen if told[2] == "reading images"] == [
-        (64, 70, "reading images"),
-        (70, 70, "reading images"),
+    assert [told for told in seen if told[0] == "reading images"] == [
+        ("reading images", 64, 70),
+        ("reading images", 70, 70),
     ]
 
 

@@ -19,6 +19,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.status import Status
 
 from understudy.errors import OutputError, UnderstudyError
 
@@ -89,11 +90,6 @@ def bar(title: str, quiet: bool) -> Iterator[Tick]:
         yield tick
 
 
-@contextmanager
-def spinner(doing: str, quiet: bool) -> Iterator[None]:
+def spinner(doing: str, quiet: bool) -> Status:
     """A sign of life while something takes seconds and has no steps to count."""
-    if quiet:
-        yield
-        return
-    with Console(stderr=True).status(f"[bold]{doing} …"):
-        yield
+    return Console(stderr=True, quiet=quiet).status(f"[bold]{doing} …")

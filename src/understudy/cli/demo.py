@@ -29,7 +29,6 @@ class Scene:
 
     data: str
     study: str
-    file: str
     story: str
 
 
@@ -52,7 +51,6 @@ sites = 5
 split = "dirichlet"   # hospitals see different mixes of cases
 alpha = 1.0
 """,
-        ".csv",
         "Five hospitals each hold part of a breast-cancer table. They want one synthetic table "
         "without sharing rows. Each sends one bounded sum, and the server adds noise once. What "
         "is protected is one patient's row: five sites are too few to protect a whole site.",
@@ -84,7 +82,6 @@ data = "train.npz"
 sites = 400
 split = "uniform"
 """,
-        ".npz",
         "Four hundred phones hold three or four handwritten digits each. A decoder learns from "
         "their noisy updates over many rounds; each phone keeps its encoder. What is protected "
         "is a whole phone. Four hundred phones are few for that: expect blurred digits.",
@@ -175,7 +172,8 @@ def _write_inputs(scene: Scene, folder: Path) -> tuple[Path, Path]:
     train_rows, test_rows = holdout(records, rng=Streams.from_seed(0).numpy("demo holdout"))
     (folder / "schema.toml").write_text(schema.to_toml(), encoding="utf-8")
     (folder / "study.toml").write_text(scene.study, encoding="utf-8")
-    real, test = folder / f"train{scene.file}", folder / f"test{scene.file}"
+    ending = "csv" if schema.kind == "table" else "npz"
+    real, test = folder / f"train.{ending}", folder / f"test.{ending}"
     write(train_rows, real)
     write(test_rows, test)
     return real, test

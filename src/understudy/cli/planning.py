@@ -101,6 +101,9 @@ def show(found: Costed) -> None:
 
 def _table(found: Costed) -> Table:
     plan, recipe = found.plan, found.recipe
+    mechanisms = (
+        ", ".join(part.mechanism.describe(part) for part in phase.parts) for phase in plan.phases
+    )
     table = Table(title=f"plan of {found.study.name}", title_justify="left", show_header=False)
     rows = {
         "recipe": f"{recipe.info.name}: {recipe.info.title}",
@@ -108,7 +111,7 @@ def _table(found: Costed) -> Table:
         "sites and rounds": f"{plan.sites} sites, {_rounds(plan)}",
         "cohort": _cohort(plan),
         **_net(recipe),
-        **_mechanisms(plan),
+        "mechanism": "; then ".join(mechanisms),
         "a site sends": _sends(recipe),
         **_lifetime(plan),
     }
@@ -139,14 +142,6 @@ def _cohort(plan: PrivacyPlan) -> str:
     if own.rate is None:
         return "every site in every round"
     return f"each site joins a round with probability {own.rate:g}, by a secret coin flip"
-
-
-def _mechanisms(plan: PrivacyPlan) -> dict[str, str]:
-    """What is done to updates before they are used, phase by phase."""
-    phases = (
-        ", ".join(part.mechanism.describe(part) for part in phase.parts) for phase in plan.phases
-    )
-    return {"mechanism": "; then ".join(phases)}
 
 
 def _sends(recipe: Recipe) -> str:

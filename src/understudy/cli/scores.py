@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rich.table import Table
 
 from understudy.evaluation.compare import Scores
-from understudy.evaluation.fidelity import Fidelity
 from understudy.evaluation.forecasts import REPEATING
-from understudy.evaluation.score import Compared, Score
+from understudy.evaluation.score import Score
 from understudy.evaluation.utility import COMMONEST, StudentScores
 
 __all__ = ["distances_table", "scores_table"]
@@ -33,20 +32,18 @@ def distances_table(scores: Scores) -> Table:
     table = Table(title=title, title_justify="left", header_style="dim")
     for heading in ("distance", "synthetic", "real"):
         table.add_column(heading)
-    for name, one in _distances(scores.fidelity):
-        figures = (one.synthetic, one.real)
-        table.add_row(name, *("–" if s is None else f"{s.value:.3f}" for s in figures))
+    fidelity = scores.fidelity
+    found = [*fidelity.overall, *(joint.distance for joint in fidelity.joints[:1])]
+    rows = [(one.name, one) for one in found]
+    if fidelity.coverage is not None:
+        rows.append((f"{fidelity.coverage.name} (more is better)", fidelity.coverage))
+    for name, one in rows:
+        table.add_row(name, _figure(one.synthetic), _figure(one.real))
     return table
 
 
-def _distances(fidelity: Fidelity) -> Iterator[tuple[str, Compared]]:
-    """Distances by name, of joint distributions only the first; last what should be large."""
-    for one in fidelity.overall:
-        yield one.name, one
-    for joint in fidelity.joints[:1]:
-        yield joint.distance.name, joint.distance
-    if fidelity.coverage is not None:
-        yield f"{fidelity.coverage.name} (more is better)", fidelity.coverage
+def _figure(score: Score | None, decimals: int = 3) -> str:
+    return "–" if score is None else f"{score.value:.{decimals}f}"
 
 
 def _add_scores(
@@ -56,13 +53,10 @@ def _add_scores(
     decimals: int,
 ) -> None:
     """A row per student and score, and what takes no training below."""
-
-    def figure(score: Score | None) -> str:
-        return "–" if score is None else f"{score.value:.{decimals}f}"
-
     for student in students:
         for score in student.scores:
-            table.add_row(student.student, score.name, figure(score.synthetic), figure(score.real))
+            figures = (_figure(one, decimals) for one in (score.synthetic, score.real))
+            table.add_row(student.student, score.name, *figures)
     name, naive = untrained
     if naive is not None:
-        table.add_row(f"[dim]{name}", naive.name, "–", figure(naive), end_section=True)
+        table.add_row(f"[dim]{name}", naive.name, "–", _figure(naive, decimals), end_section=True)

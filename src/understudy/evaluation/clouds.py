@@ -67,7 +67,7 @@ def squared_mmd(
 def equal_samples(sides: Sequence[Rows], most: int, rng: np.random.Generator) -> list[np.ndarray]:
     """As many records of each side, flattened: at most ``most``, drawn at random."""
     n = min(most, *(len(rows) for rows in sides))
-    return [rows.x[np.sort(rng.permutation(len(rows))[:n])] for rows in sides]
+    return [rows.some(n, rng).x for rows in sides]
 
 
 def measure_clouds(

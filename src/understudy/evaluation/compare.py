@@ -204,19 +204,17 @@ def _real_rows(
         )
     if max(len(train), len(tested)) > MOST:
         notes.append(f"At most {MOST:,} rows of each kind are used, drawn at random.")
-    return _thin(train, rng, "train"), _thin(tested, rng, "test"), tuple(notes)
+    train, tested = (
+        rows.some(MOST, rng.numpy(f"thin {name}"))
+        for rows, name in ((train, "train"), (tested, "test"))
+    )
+    return train, tested, tuple(notes)
 
 
 def _records(source: Records | str | Path, schema: Schema, tell: Progress) -> Records:
     if isinstance(source, Records):
         return source
     return read(source, schema, progress=partial(tell, "reading images"))
-
-
-def _thin(rows: Rows, rng: Streams, name: str) -> Rows:
-    if len(rows) <= MOST:
-        return rows
-    return rows.take(np.sort(rng.numpy(f"thin {name}").permutation(len(rows))[:MOST]))
 
 
 def _synthetic_rows(release: Release, n: int, rng: Streams) -> Rows:

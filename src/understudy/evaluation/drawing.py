@@ -11,16 +11,16 @@ import html
 import io
 import re
 import warnings
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-__all__ = ["CARD", "INK", "LINE", "MUTED", "REAL", "SYNTHETIC", "canvas", "picture", "style", "svg"]
+__all__ = ["CARD", "INK", "LINE", "MUTED", "REAL", "SYNTHETIC", "chart", "picture", "svg"]
 
 INK, MUTED, LINE, CARD = "#010101", "#020202", "#030303", "#060606"
 REAL, SYNTHETIC = "#040404", "#050505"
@@ -60,15 +60,12 @@ _SURPLUS = (
 """What matplotlib adds that a page does not need, or that would repeat an id on it."""
 
 
-def style() -> AbstractContextManager[None]:
-    """The look of all charts, for as long as one is drawn."""
-    return mpl.rc_context(_STYLE)
-
-
-def canvas(width: float, height: float) -> tuple[Figure, Axes]:
-    """An empty figure of this size in inches."""
-    figure = Figure(figsize=(width, height))
-    return figure, figure.add_subplot()
+@contextmanager
+def chart(width: float, height: float, across: int = 1) -> Iterator[tuple[Figure, Any]]:
+    """An empty figure of this size in inches, and its axes (several on one scale: an array)."""
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(width, height))
+        yield figure, figure.subplots(1, across, sharex=True, sharey=True)
 
 
 def svg(figure: Figure, alt: str) -> str:

@@ -21,7 +21,7 @@ from understudy.evaluation.correlation import WIDEST, associated_names, correlat
 from understudy.evaluation.joints import Joint, measure_joints
 from understudy.evaluation.pixels import pixel_scores
 from understudy.evaluation.rows import Rows
-from understudy.evaluation.score import Compared, Score, distance, weights
+from understudy.evaluation.score import Compared, Score, distance, shares, weights
 
 __all__ = ["ColumnFit", "Fidelity", "measure_fidelity"]
 
@@ -94,21 +94,12 @@ class _Cells:
 def _cut(axis: Axis, groups: list[Rows]) -> _Cells:
     values = [axis.values(rows) for rows in groups]
     if axis.categories:
-        return _Cells(tuple(v[:, None] for v in values), np.zeros(0), len(axis.categories))
+        return _Cells(tuple(values), np.zeros(0), len(axis.categories))
     seen = np.concatenate([v[np.isfinite(v)].ravel() for v in values])
     edges = np.unique(np.quantile(seen, np.linspace(0, 1, CELLS))) if len(seen) else np.zeros(1)
     codes = [np.searchsorted(edges, v, side="left") for v in values]
     codes = [np.where(np.isfinite(v), c, len(edges)) for v, c in zip(values, codes, strict=True)]
-    return _Cells(tuple(c.reshape(len(c), -1) for c in codes), edges, len(edges) + 1)
-
-
-def _histograms(codes: np.ndarray, n: int, drawn: np.ndarray) -> np.ndarray:
-    """Cell shares ``[T, n]`` of rows' codes ``[rows, m]`` under weights ``[T, rows]``."""
-    m = codes.shape[1]
-    flat = codes.ravel()
-    counts = [np.bincount(flat, np.repeat(w, m), minlength=n) for w in drawn]
-    found = np.asarray(counts)
-    return found / found.sum(1, keepdims=True)
+    return _Cells(tuple(codes), edges, len(edges) + 1)
 
 
 def _distances(axis: Axis, cells: _Cells, p: np.ndarray, q: np.ndarray) -> dict[str, np.ndarray]:
@@ -129,8 +120,8 @@ def _columns(
     mains: list[list[np.ndarray]] = [[] for _ in sides]
     for axis in axes(schema):
         cells = _cut(axis, [*sides, test])
-        shares = [_histograms(c, cells.n, w) for c, w in zip(cells.sides, drawn, strict=True)]
-        found = [_distances(axis, cells, p, shares[-1]) for p in shares[:-1]]
+        *parts, real = (shares(c, cells.n, w) for c, w in zip(cells.sides, drawn, strict=True))
+        found = [_distances(axis, cells, part, real) for part in parts]
         for draws, kept in zip(found, mains, strict=True):
             kept.append(next(iter(draws.values())))
         scores = [[distance(k, d, len(test)) for k, d in side.items()] for side in found]

@@ -65,6 +65,8 @@ FORECASTING = Forecasting()
 
 Forecaster = Callable[[np.ndarray, np.ndarray, Streams, Tick], np.ndarray]
 """From windows ``[n, L, W]`` to learn from and to be tested on: the error of each of the latter."""
+Network = tuple[list[Any], Callable[[Tensor], Tensor]]
+"""Parameters, and the error of each window of a batch under them."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,8 @@ def measure_forecasts(
             stage = f"next step, {name} on {source}"
             tick = ticker(progress, stage, len(sides) * i + j, len(sides) * len(table))
             streams = rng.child("forecaster", i)
-            errors = learn(_thinned(schema, rows, streams), held, streams, tick)
+            windows = _windows(schema, rows.some(MOST, streams.numpy("thin")))
+            errors = learn(windows, held, streams, tick)
             scores.append(_score(errors, rng.numpy("bootstrap")))
             tick(1, 1)
         models.append(StudentScores(name, (Compared(MAE, *scores),)))
@@ -125,14 +128,6 @@ def _windows(schema: Schema, rows: Rows) -> np.ndarray:
     return rows.x.reshape(len(rows), *schema.shape)
 
 
-def _thinned(schema: Schema, rows: Rows, rng: Streams) -> np.ndarray:
-    """At most `MOST` windows, drawn at random: more would mean more time, hardly less error."""
-    windows = _windows(schema, rows)
-    if len(windows) <= MOST:
-        return windows
-    return windows[np.sort(rng.numpy("thin").permutation(len(windows))[:MOST])]
-
-
 def _score(errors: np.ndarray, rng: np.random.Generator) -> Score:
     drawn = weights(len(errors), rng=rng, times=200)
     draws = drawn @ errors / len(errors)
@@ -140,39 +135,43 @@ def _score(errors: np.ndarray, rng: np.random.Generator) -> Score:
 
 
 def _lstm(how: Forecasting) -> Forecaster:
-    @one_thread()
-    def learn(train: np.ndarray, test: np.ndarray, rng: Streams, tick: Tick) -> np.ndarray:
-        width = train.shape[2]
+    def build(length: int, width: int, rng: torch.Generator) -> Network:
         cells: torch.nn.Module = torch.nn.LSTM(width, how.hidden, batch_first=True, device="meta")
         readout: torch.nn.Module = torch.nn.Linear(how.hidden, width, device="meta")
         # From "meta", so that nothing is drawn from torch's global generator.
         cells, readout = (net.to_empty(device="cpu") for net in (cells, readout))
         params = [*cells.parameters(), *readout.parameters()]
-        _start(params, 1 / math.sqrt(how.hidden), rng.torch("weights"))
+        _start(params, 1 / math.sqrt(how.hidden), rng)
+        return params, lambda x: (readout(cells(x[:, :-1])[0]) - x[:, 1:]).abs().mean((1, 2))
 
-        def error(x: Tensor) -> Tensor:
-            return (readout(cells(x[:, :-1])[0]) - x[:, 1:]).abs().mean((1, 2))
-
-        _descend(params, error, train, how, rng, tick)
-        return _errors(error, test)
-
-    return learn
+    return _trained(build, how)
 
 
 def _dense(how: Forecasting) -> Forecaster:
-    @one_thread()
-    def learn(train: np.ndarray, test: np.ndarray, rng: Streams, tick: Tick) -> np.ndarray:
-        length, width = train.shape[1:]
+    def build(length: int, width: int, rng: torch.Generator) -> Network:
         spec = Student(((length - 1) * width,), width, hidden=(Dense(how.dense),))
-        params = init(spec, rng=rng.torch("weights"))
-        for value in params.values():
-            value.requires_grad_()
+        params = {k: v.requires_grad_() for k, v in init(spec, rng=rng).items()}
 
         def error(x: Tensor) -> Tensor:
             return (logits(spec, params, x[:, :-1].flatten(1)) - x[:, -1]).abs().mean(1)
 
-        _descend(list(params.values()), error, train, how, rng, tick)
-        return _errors(error, test)
+        return list(params.values()), error
+
+    return _trained(build, how)
+
+
+def _trained(build: Callable[[int, int, torch.Generator], Network], how: Forecasting) -> Forecaster:
+    """The forecaster that trains this network."""
+
+    @one_thread()
+    def learn(train: np.ndarray, test: np.ndarray, rng: Streams, tick: Tick) -> np.ndarray:
+        length, width = train.shape[1:]
+        network = build(length, width, rng.torch("weights"))
+        _descend(network, train, how, rng, tick)
+        windows = torch.from_numpy(np.ascontiguousarray(test, np.float32))
+        with torch.no_grad():
+            found = torch.cat([network[1](part) for part in windows.split(1024)])
+        return found.numpy().astype(np.float64)
 
     return learn
 
@@ -197,14 +196,10 @@ def _start(params: list[torch.nn.Parameter], limit: float, rng: torch.Generator)
 
 
 def _descend(
-    params: list[Any],
-    error: Callable[[Tensor], Tensor],
-    train: np.ndarray,
-    how: Forecasting,
-    rng: Streams,
-    tick: Tick,
+    network: Network, train: np.ndarray, how: Forecasting, rng: Streams, tick: Tick
 ) -> None:
     """Adam on batches of windows, each epoch in a new order."""
+    params, error = network
     windows = torch.from_numpy(np.ascontiguousarray(train, np.float32))
     optimiser = torch.optim.Adam(params, how.rate, fused=True)
     order, rows = rng.torch("batches"), torch.empty(0, dtype=torch.int64)
@@ -218,11 +213,3 @@ def _descend(
         optimiser.step()
         if (step + 1) % 50 == 0:
             tick(step + 1, how.steps)
-
-
-@torch.no_grad()
-def _errors(error: Callable[[Tensor], Tensor], test: np.ndarray) -> np.ndarray:
-    """The error of every window, some at a time."""
-    windows = torch.from_numpy(np.ascontiguousarray(test, np.float32))
-    found = torch.cat([error(part) for part in windows.split(1024)])
-    return found.numpy().astype(np.float64)

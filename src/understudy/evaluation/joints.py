@@ -25,7 +25,7 @@ import pandas as pd
 from understudy.data.schema import Schema
 from understudy.evaluation.axes import axes
 from understudy.evaluation.rows import Rows
-from understudy.evaluation.score import Compared, Score, interval, resample
+from understudy.evaluation.score import Compared, Score, interval, resample, shares
 
 __all__ = ["Joint", "attribute_codes", "column_sets", "mean_variation", "measure_joints"]
 
@@ -114,8 +114,8 @@ def mean_variation(
     for columns in chosen:
         cells, n = _cells(whole, sizes, columns)
         parts = np.split(cells, cuts)
-        shares = [_shares(part, n, w) for part, w in zip(parts, drawn, strict=True)]
-        found += [np.abs(p - shares[-1]).sum(1) / 2 for p in shares[:-1]]
+        within = [shares(part, n, w) for part, w in zip(parts, drawn, strict=True)]
+        found += [np.abs(p - within[-1]).sum(1) / 2 for p in within[:-1]]
     return found / len(chosen)
 
 
@@ -130,9 +130,3 @@ def _cells(
             cells, seen = pd.factorize(cells)
             n = len(seen)
     return cells, n
-
-
-def _shares(cells: np.ndarray, n: int, drawn: np.ndarray) -> np.ndarray:
-    """Share of each cell ``[T, n]`` under row weights ``[T, rows]``."""
-    counts = np.array([np.bincount(cells, w, minlength=n) for w in drawn])
-    return counts / counts.sum(1, keepdims=True)

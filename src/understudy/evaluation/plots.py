@@ -14,7 +14,6 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from understudy.data.schema import Schema
 from understudy.evaluation.axes import Axis, axes
@@ -26,9 +25,8 @@ from understudy.evaluation.drawing import (
     MUTED,
     REAL,
     SYNTHETIC,
-    canvas,
+    chart,
     picture,
-    style,
     svg,
 )
 from understudy.evaluation.embedding import Embedding
@@ -52,6 +50,8 @@ __all__ = [
 MOST_BARS = 12
 BINS = 30
 EXAMPLES, EXAMPLE_CHANNELS = 5, 2
+ACROSS = 8
+SIDES = ("real", "synthetic")
 
 
 def column_plot(axis: Axis, real: Rows, synthetic: Rows) -> str:
@@ -60,8 +60,7 @@ def column_plot(axis: Axis, real: Rows, synthetic: Rows) -> str:
     if axis.categories:
         return _bars(axis, real, synthetic, alt)
     values = [v[np.isfinite(v)].ravel() for v in (axis.values(real), axis.values(synthetic))]
-    with style():
-        figure, ax = canvas(3.2, 1.55)
+    with chart(3.2, 1.55) as (figure, ax):
         ax.spines["left"].set_visible(False)
         ax.set_yticks([])
         if all(len(v) for v in values):
@@ -112,13 +111,12 @@ def _bars(axis: Axis, real: Rows, synthetic: Rows, alt: str) -> str:
     ]
     order = np.argsort(-shares[0], kind="stable") if len(names) > MOST_BARS else range(len(names))
     shown = list(order)[:MOST_BARS]
-    labels = [_short(names[i]) for i in shown]
+    labels = [names[i] if len(names[i]) <= 18 else names[i][:17] + "…" for i in shown]
     rows = [list(s[shown]) for s in shares]
     if len(names) > MOST_BARS:
         labels.append(f"{len(names) - MOST_BARS:,} others")
         rows = [[*r, 1 - sum(r)] for r in rows]
-    with style():
-        figure, ax = canvas(3.2, max(1.55, 0.28 * len(labels) + 0.4))
+    with chart(3.2, max(1.55, 0.28 * len(labels) + 0.4)) as (figure, ax):
         _paired(ax, labels, rows[1], rows[0])
         ax.set_xlim(0, max(map(max, rows)) * 1.05)
         ax.xaxis.set_major_locator(mpl.ticker.MaxNLocator(3))
@@ -145,12 +143,11 @@ def student_plot(students: Sequence[StudentScores], name: str, *, share: bool = 
     found = [(s.student, c) for s in students for c in s.scores if c.name == name]
     if not found:
         return ""
-    labels = [student for student, _ in found]
+    labels = [student.replace(" ", "\n", 1) for student, _ in found]
     synthetic = [c.synthetic.value for _, c in found]
     real = [c.real.value if c.real else 0.0 for _, c in found]
-    with style():
-        figure, ax = canvas(3.6, 0.62 * len(found) + 0.42)
-        _paired(ax, [_wrap(label) for label in labels], synthetic, real)
+    with chart(3.6, 0.62 * len(found) + 0.42) as (figure, ax):
+        _paired(ax, labels, synthetic, real)
         end = 1.0 if share else 1.08 * _largest([c for _, c in found])
         for place, (_, compared) in enumerate(found):
             _whiskers(ax, place, compared, end)
@@ -183,8 +180,7 @@ def _whiskers(ax: Axes, place: int, compared: Compared, end: float) -> None:
 
 def joint_plot(joints: Sequence[Joint]) -> str:
     """Distance of joint distributions against the number of columns, with the real floor."""
-    with style():
-        figure, ax = canvas(5.2, 2.5)
+    with chart(5.2, 2.5) as (figure, ax):
         for side, colour, mark in (("real", REAL, "s"), ("synthetic", SYNTHETIC, "o")):
             found = [(j.ways, getattr(j.distance, side)) for j in joints]
             curve = [(ways, score) for ways, score in found if score is not None]
@@ -208,8 +204,7 @@ def _curve(ax: Axes, curve: Sequence[tuple[int, Score]], colour: str, mark: str)
 def map_plot(places: Embedding) -> str:
     """Real records as filled dots, synthetic ones as rings, on one map."""
     real, synthetic = places
-    with style():
-        figure, ax = canvas(5.2, 4.2)
+    with chart(5.2, 4.2) as (figure, ax):
         how: Any = {"linestyle": "none", "marker": "o"}
         ax.plot(*real.T, **how, ms=4, color=REAL, alpha=0.5, mew=0)
         ax.plot(*synthetic.T, **how, ms=3.8, mfc="none", mec=SYNTHETIC, mew=0.9, alpha=0.85)
@@ -240,7 +235,7 @@ def _diverging(values: np.ndarray) -> np.ndarray:
 
 
 def class_rows(
-    schema: Schema, real: Rows, synthetic: Rows, *, rng: np.random.Generator, across: int = 8
+    schema: Schema, real: Rows, synthetic: Rows, *, rng: np.random.Generator
 ) -> list[tuple[str, str, str]]:
     """For images, per class: (name, real strip, synthetic strip), the mean image first."""
     if schema.kind != "image":
@@ -248,32 +243,28 @@ def class_rows(
     found = []
     means = [mean_images(schema, rows)[0] for rows in (real, synthetic)]
     for k, name in enumerate(schema.classes[:20]):
-        strips = [
-            _strip(schema, rows.x[rows.y == k], mean[k], rng, across)
-            for rows, mean in zip((real, synthetic), means, strict=True)
-        ]
-        alts = [f"{side} images of class {name}" for side in ("real", "synthetic")]
-        pictures = [
-            picture(s, a) if s is not None else "" for s, a in zip(strips, alts, strict=True)
-        ]
-        found.append((name, pictures[0], pictures[1]))
+        first, second = (
+            _strip(schema, rows.x[rows.y == k], mean[k], rng, f"{side} images of class {name}")
+            for side, rows, mean in zip(SIDES, (real, synthetic), means, strict=True)
+        )
+        found.append((name, first, second))
     return found
 
 
 def _strip(
-    schema: Schema, x: np.ndarray, mean: np.ndarray, rng: np.random.Generator, across: int
-) -> np.ndarray | None:
+    schema: Schema, x: np.ndarray, mean: np.ndarray, rng: np.random.Generator, alt: str
+) -> str:
     """Mean image, a gap, then samples in a row; clear where there are fewer rows."""
     if len(x) == 0:
-        return None
-    chosen = x[rng.permutation(len(x))[:across]]
+        return ""
+    chosen = x[rng.permutation(len(x))[:ACROSS]]
     height, width = schema.shape[:2]
     gap = max(1, width // 14)
-    sheet = np.zeros((height, (across + 1) * (width + gap) + gap, 4), np.uint8)
+    sheet = np.zeros((height, (ACROSS + 1) * (width + gap) + gap, 4), np.uint8)
     for i, image in enumerate([mean, *chosen]):
         left = i * (width + gap) + (gap if i else 0)
         sheet[:, left : left + width] = _rgba(schema, image)
-    return sheet
+    return picture(sheet, alt)
 
 
 def _rgba(schema: Schema, image: np.ndarray) -> np.ndarray:
@@ -287,16 +278,14 @@ def series_plots(schema: Schema, real: Rows, synthetic: Rows) -> list[tuple[str,
     if schema.kind != "series" or not len(real) or not len(synthetic):
         return []
     found = []
-    for i, column in enumerate(schema.columns[:12]):
-        with style():
-            figure, ax = canvas(3.2, 1.7)
+    for channel in axes(schema)[: min(12, len(schema.columns))]:
+        with chart(3.2, 1.7) as (figure, ax):
             for rows, colour in ((real, REAL), (synthetic, SYNTHETIC)):
-                values = rows.x.reshape(len(rows), *schema.shape)[:, :, i]
-                low, mid, high = np.quantile(values, [0.1, 0.5, 0.9], axis=0)
+                low, mid, high = np.quantile(channel.values(rows), [0.1, 0.5, 0.9], axis=0)
                 ax.fill_between(range(len(mid)), low, high, color=colour, alpha=0.2, linewidth=0)
                 ax.plot(mid, color=colour, linewidth=1.6)
             ax.set_yticks([])
-            found.append((column.name, svg(figure, f"{column.name} over time")))
+            found.append((channel.name, svg(figure, f"{channel.name} over time")))
     return found
 
 
@@ -318,20 +307,10 @@ def series_examples(
 
 def _examples(channel: Axis, real: Rows, synthetic: Rows) -> str:
     """Two panels on one scale, a line per series."""
-    with style():
-        figure = Figure(figsize=(4.6, 1.9))
-        panels = figure.subplots(1, 2, sharex=True, sharey=True)
-        sides = (("real", real, REAL), ("synthetic", synthetic, SYNTHETIC))
-        for ax, (side, rows, colour) in zip(panels, sides, strict=True):
+    with chart(4.6, 1.9, across=2) as (figure, panels):
+        colours = (REAL, SYNTHETIC)
+        for ax, side, rows, colour in zip(panels, SIDES, (real, synthetic), colours, strict=True):
             ax.plot(channel.values(rows).T, color=colour, linewidth=1.2, alpha=0.8)
             ax.set_title(side, loc="left", fontsize=9, color=MUTED)
             ax.set_yticks([])
         return svg(figure, f"{channel.name}: single real series beside single synthetic ones")
-
-
-def _short(name: str, most: int = 18) -> str:
-    return name if len(name) <= most else name[: most - 1] + "…"
-
-
-def _wrap(name: str) -> str:
-    return name.replace(" ", "\n", 1)

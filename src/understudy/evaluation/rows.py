@@ -25,3 +25,7 @@ class Rows:
     def take(self, index: np.ndarray) -> Rows:
         """The rows at ``index``."""
         return Rows(self.x[index], self.y[index])
+
+    def some(self, most: int, rng: np.random.Generator) -> Rows:
+        """At most so many rows, drawn at random, in their order."""
+        return self.take(np.sort(rng.permutation(len(self))[:most]))

@@ -21,13 +21,13 @@ __all__ = [
     "auc",
     "distance",
     "interval",
-    "one_in",
     "plain",
     "resample",
     "score_accuracy",
     "score_auc",
     "score_commonest",
     "score_f1",
+    "shares",
     "weights",
     "wilson",
 ]
@@ -103,6 +103,16 @@ def weights(n: int, *, rng: np.random.Generator, times: int = 100) -> np.ndarray
     return np.vstack([np.ones((1, n), np.float32), resample(n, rng=rng, times=times)])
 
 
+def shares(cells: np.ndarray, n: int, drawn: np.ndarray) -> np.ndarray:
+    """Share of each of ``n`` cells ``[T, n]`` in rows' ``cells`` under row weights ``[T, rows]``.
+
+    A row is in one cell, or in several: ``[rows]`` or ``[rows, m]``.
+    """
+    flat, m = cells.ravel(), cells.size // max(1, len(cells))
+    counts = np.array([np.bincount(flat, np.repeat(w, m), minlength=n) for w in drawn])
+    return counts / counts.sum(1, keepdims=True)
+
+
 def distance(name: str, draws: np.ndarray, n: int) -> Score:
     """Score of a distance from its value, first, and its bootstrap draws."""
     return interval(name, draws[0], draws[1:], n, centred=True)
@@ -146,17 +156,12 @@ def _f1(confusion: np.ndarray) -> np.ndarray:
     return 2 * right / np.maximum(both, 1)
 
 
-def one_in(truth: np.ndarray, classes: int) -> list[int]:
-    """Classes for which a ranking can be scored: some test rows in, some out."""
-    chosen = [1] if classes == 2 else range(classes)
-    return [k for k in chosen if 0 < (truth == k).sum() < len(truth)]
-
-
 def score_auc(
     truth: np.ndarray, probability: np.ndarray, classes: int, *, rng: np.random.Generator
 ) -> Score | None:
     """Area under the ROC curve, each class against the rest, mean; None if undefined."""
-    scored = one_in(truth, classes)
+    chosen = [1] if classes == 2 else range(classes)
+    scored = [k for k in chosen if 0 < (truth == k).sum() < len(truth)]
     if not scored:
         return None
     n = len(truth)

@@ -54,14 +54,19 @@ def students(schema: Schema) -> Mapping[str, Learner]:
     """The students for this kind of data, by name."""
     if schema.kind == "image":
         return image_students()
-    return {"logistic regression": _logistic, "random forest": forest, "neural network": _dense}
+    network = taught(lambda s: dense_student(s.width, s.n_classes), TRAINING)
+    return {
+        "logistic regression": standardised(_regression(300)),
+        "random forest": forest,
+        "neural network": standardised(network),
+    }
 
 
 def image_students(training: StudentTraining | None = None) -> Mapping[str, Learner]:
     """The classifiers of DPD-fVAE; ``training`` is of the MLP and the CNN."""
     how = training or IMAGE_TRAINING
     return {
-        "logistic regression": _pixel_logistic,
+        "logistic regression": _regression(ITERATIONS),
         "multi-layer perceptron": taught(lambda s: mlp_student(s.width, s.n_classes), how),
         "convolutional network": taught(lambda s: cnn_student(s.shape, s.n_classes), how),
     }
@@ -85,12 +90,6 @@ def silent(*done: object) -> None:
     """Report progress to nobody."""
 
 
-def _scaled(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Standardise by the training rows; nearly constant columns cannot blow up the test rows."""
-    mean, spread = train.mean(0), np.maximum(train.std(0), 5e-3)
-    return tuple(np.clip((x - mean) / spread, -8, 8).astype(np.float32) for x in (train, test))
-
-
 def _spread(probability: np.ndarray, classes: np.ndarray, n_classes: int) -> np.ndarray:
     """Give classes that the student never saw probability zero."""
     full = np.zeros((len(probability), n_classes))
@@ -98,27 +97,20 @@ def _spread(probability: np.ndarray, classes: np.ndarray, n_classes: int) -> np.
     return full
 
 
-def _regress(schema: Schema, rows: Rows, x: np.ndarray, iterations: int) -> np.ndarray:
+def _regression(iterations: int) -> Learner:
     """Logistic regression by lbfgs with an l2 penalty, on one thread like all students."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
 
-    model = LogisticRegression(max_iter=iterations)
-    with warnings.catch_warnings(), threadpool_limits(1):
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(rows.x, rows.y)
-        return _spread(model.predict_proba(x), model.classes_, schema.n_classes)
+    def learn(schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick) -> np.ndarray:
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.linear_model import LogisticRegression
 
+        model = LogisticRegression(max_iter=iterations)
+        with warnings.catch_warnings(), threadpool_limits(1):
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(rows.x, rows.y)
+            return _spread(model.predict_proba(x), model.classes_, schema.n_classes)
 
-def _logistic(schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick) -> np.ndarray:
-    train, test = _scaled(rows.x, x)
-    return _regress(schema, Rows(train, rows.y), test, 300)
-
-
-def _pixel_logistic(
-    schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick
-) -> np.ndarray:
-    return _regress(schema, rows, x, ITERATIONS)
+    return learn
 
 
 def forest(schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick) -> np.ndarray:
@@ -143,15 +135,16 @@ def taught(spec: Callable[[Schema], Student], training: StudentTraining) -> Lear
 
 
 def standardised(learn: Learner) -> Learner:
-    """The same learner on standardised rows."""
+    """The same learner on rows standardised by those it learns from.
+
+    Nearly constant columns cannot blow up the rows to judge.
+    """
 
     def scaled(schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick) -> np.ndarray:
-        train, test = _scaled(rows.x, x)
+        mean, spread = rows.x.mean(0), np.maximum(rows.x.std(0), 5e-3)
+        train, test = (
+            np.clip((side - mean) / spread, -8, 8).astype(np.float32) for side in (rows.x, x)
+        )
         return learn(schema, Rows(train, rows.y), test, rng, tick)
 
     return scaled
-
-
-def _dense(schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick) -> np.ndarray:
-    learn = taught(lambda s: dense_student(s.width, s.n_classes), TRAINING)
-    return standardised(learn)(schema, rows, x, rng, tick)

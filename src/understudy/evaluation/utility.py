@@ -102,7 +102,9 @@ def measure_utility(
             tick = ticker(progress, stage, 2 * i + j, 2 * len(table))
             probability = answer(learn, schema, rows, test.x, streams, tick)
             sides.append(_score(schema, probability, test, streams))
-        done.append(StudentScores(name, _beside(*sides)))
+        ours, real = sides
+        found = (Compared(measure, score, real.get(measure)) for measure, score in ours.items())
+        done.append(StudentScores(name, tuple(found)))
     return Utility(tuple(done), notes, positive, score_commonest(test.y))
 
 
@@ -118,10 +120,6 @@ def _score(
         score_auc(truth, probability, classes, rng=rng.numpy("AUC")),
     )
     return {s.name: s for s in scores if s is not None}
-
-
-def _beside(synthetic: dict[str, Score], real: dict[str, Score]) -> tuple[Compared, ...]:
-    return tuple(Compared(name, score, real.get(name)) for name, score in synthetic.items())
 
 
 def _real_accuracy(student: StudentScores) -> float:
