@@ -4,8 +4,7 @@ The draft looks at private rows, so everything in it is a guess until a person h
 public knowledge: each guess is marked, bounds are rounded outwards, and columns that look like
 identifiers are left "unclassified", which `Schema.load` refuses.
 
-Detectors (`columns`, `files`, `series`, `numbered`) return what they found (`found`); `render`
-alone turns it into text.
+Detectors (`columns`, `files`, `series`, `numbered`) return what they found; `text` writes it.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ from pathlib import Path
 from understudy.data.arrays import load_npz
 from understudy.data.draft.columns import find_table
 from understudy.data.draft.files import find_arrays, find_images
-from understudy.data.draft.found import Found, Setting
-from understudy.data.draft.render import render, warnings
 from understudy.data.draft.series import SeriesHints, find_series, looks_long
+from understudy.data.draft.text import Found, Setting, render, warnings
 from understudy.data.leaf import is_leaf
 from understudy.data.table import read_frame
 from understudy.errors import DataError
@@ -42,7 +40,7 @@ def draft(
     if not path.exists():
         raise DataError("a data file", f"nothing at {path}", "check the path")
     stem = re.split(r"\.(csv|parquet|pq|npz)", path.name)[0]
-    called = Setting("name", name) if name else Setting("name", stem, "file name")
+    called = Setting("name", name) if name else Setting("name", stem, "guess: the file's name")
     found = _find(path, label, series)
     kind, *others = found.settings
     found = replace(found, settings=(kind, called, *others))
@@ -59,4 +57,4 @@ def _find(path: Path, label: str | None, series: SeriesHints | None) -> Found:
     if path.suffix == ".npz":
         return find_arrays(load_npz(path))
     frame = read_frame(path)
-    return replace(find_table(frame, label), alerts=looks_long(frame, label))
+    return replace(find_table(frame, label), warnings=looks_long(frame, label))

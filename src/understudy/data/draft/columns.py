@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from understudy.data.cells import TRUTHS, read_cells, texts
-from understudy.data.draft.found import MAX_LISTED, RARE, Found, FoundColumn, Setting
+from understudy.data.draft.text import BOUNDS, SEEN, Found, FoundColumn, Setting
 from understudy.data.schema import MISSING_AS, Column
 from understudy.errors import DataError
 
 __all__ = [
+    "MAX_LISTED",
     "count_cells",
     "find_bounds",
     "find_table",
@@ -29,9 +31,15 @@ IDENTIFIER = re.compile(
     r"zipcode|postcode|ip|url|dob|birth|birthday|birthdate|patient|person|user|customer|ticket)"
     r"($|[^a-z])"
 )
+MAX_LISTED = 200
+"""More categories than this are for a human to group."""
+RARE = 10
+"""A category with fewer rows may point at people."""
 MANY = 20
 """With fewer distinct values a column is no identifier by its values."""
 FAR = 10**12
+CONSTANT = "the same value everywhere"
+KEEP = "Give it a kind and public bounds"
 
 
 def find_table(frame: pd.DataFrame, label: str | None, extra: tuple[Setting, ...] = ()) -> Found:
@@ -43,11 +51,11 @@ def find_table(frame: pd.DataFrame, label: str | None, extra: tuple[Setting, ...
     return Found((*top("table", len(frame)), *labels, *extra), columns)
 
 
-def top(kind: str, rows: int, source: str = "") -> tuple[Setting, ...]:
+def top(kind: str, rows: int, remark: str = "") -> tuple[Setting, ...]:
     """The first settings of a draft."""
-    scale = 10 ** max(0, len(str(max(rows, 1))) - 2)
-    records = max(1, -(-rows // scale) * scale)
-    return Setting("kind", kind, source), Setting("records", records, "rows")
+    scale = 10 ** max(0, len(str(rows)) - 2)
+    guess = "guess: this file's rows, rounded up. Declare all sites' together"
+    return Setting("kind", kind, remark), Setting("records", -(-rows // scale) * scale, guess)
 
 
 def _check_header(names: list[str], rows: int, label: str | None) -> None:
@@ -66,63 +74,68 @@ def _find(name: str, cells: pd.Series, is_label: bool) -> FoundColumn:
     found = _by_values(name, counts, is_label)
     if not missing or is_label or found.why:
         return found
-    settings = {**found.settings, "missing": True}
-    return FoundColumn(name, found.kind, settings, (*found.notes, "missing"))
+    remarks = (*found.remarks, "guess: some cells are empty")
+    return replace(found, settings={**found.settings, "missing": True}, remarks=remarks)
 
 
 def _by_values(name: str, counts: pd.Series, is_label: bool) -> FoundColumn:
     if not len(counts):
         return FoundColumn(name, why="no values")
     if not is_label and {text.lower() for text in counts.index} <= set(TRUTHS):
-        return FoundColumn(name, "boolean", notes=("yes or no",))
+        return FoundColumn(name, "boolean", remarks=("guess: only yes/no values seen",))
     for kind in () if is_label else ("integer", "numeric", "date"):
         values = numbers(counts, kind)
         if values is not None:
-            return find_bounds(name, kind, values, "constant column")
+            found = find_bounds(name, kind, values)
+            few = kind == "integer" and len(values) <= RARE and not found.why
+            more = ("few different values: is it rather a category?",) if few else ()
+            return replace(found, remarks=(*found.remarks, *more))
     if len(counts) > MAX_LISTED:
-        return FoundColumn(name, why="too many texts")
-    rare = ("rare",) if (counts < RARE).any() else ()
+        return FoundColumn(name, why=f"more than {MAX_LISTED} different texts: group them")
+    few = bool((counts < RARE).any())
+    rare = f"rare ones (fewer than {RARE} rows) may point at people: merge them"
     categories = {"categories": sorted(counts.index)}
-    return FoundColumn(name, "categorical", categories, ("categories", *rare))
+    return FoundColumn(name, "categorical", categories, (SEEN, rare) if few else (SEEN,))
 
 
-def find_bounds(
-    name: str, kind: str, values: np.ndarray, why: str = "constant channel"
-) -> FoundColumn:
+def find_bounds(name: str, kind: str, values: np.ndarray) -> FoundColumn:
     """A column with bounds. One without variety is left to a human.
 
     Bounds around a single value would reveal it.
     """
     if (values == values[0]).all():
-        return FoundColumn(name, why=why)
+        return FoundColumn(name, why=CONSTANT, choice=f'{KEEP}, or kind = "ignore": leave it out')
     low, high = outwards(float(values.min()), float(values.max()))
+    settings: dict[str, object] = {"low": low, "high": high}
     if kind == "date":
         first, last = (np.datetime64(int(v), "D").astype(object) for v in (low, high))
-        return FoundColumn(name, kind, {"low": first, "high": last}, ("bounds",))
-    if kind == "integer":
-        few = ("few values",) if len(np.unique(values)) <= RARE else ()
-        return FoundColumn(name, kind, {"low": int(low), "high": int(high)}, ("bounds", *few))
-    places = next((d for d in range(9) if np.allclose(values, values.round(d), 0, 1e-12)), None)
-    decimals = {} if places is None else {"decimals": places}
-    return FoundColumn(name, kind, {"low": low, "high": high, **decimals}, ("bounds",))
+        settings = {"low": first, "high": last}
+    elif kind == "integer":
+        settings = {"low": int(low), "high": int(high)}
+    else:
+        near = (d for d in range(9) if np.allclose(values, values.round(d), 0, 1e-12))
+        places = next(near, None)
+        settings |= {} if places is None else {"decimals": places}
+    return FoundColumn(name, kind, settings, (BOUNDS,))
 
 
 def outwards(low: float, high: float) -> tuple[float, float]:
     """Round bounds outwards to one digit of their span, never on the extremes (but for zero)."""
     span = max(high - low, 1e-6 * abs(low), 1e-6 * abs(high), 1e-9)
     power = math.floor(math.log10(span))
+    down, up = 0.0 - _above(-low, power), _above(high, power)
+    return down, up if up > down else 10.0**power
+
+
+def _above(value: float, power: int) -> float:
+    """The next multiple of 10^power; zero stays, and is never crossed."""
+    if value == 0:
+        return 0.0
     step = 10.0**power
-    down = 0.0 if low == 0 else (math.ceil(low / step) - 1) * step
-    up = 0.0 if high == 0 else (math.floor(high / step) + 1) * step
-    down, up = (0.0 if low >= 0 > down else down), (0.0 if high <= 0 < up else up)
-    if down == up:
-        up = down + step
-    down, up = round(down, -power), round(up, -power)
-    if 0 != low <= down:  # the division above rounded past the value
-        down = round(down - step, -power)
-    if 0 != high >= up:
+    up = round((math.floor(value / step) + 1) * step, -power)
+    if up <= value:  # the division rounded past the value
         up = round(up + step, -power)
-    return down, up
+    return min(up, 0.0) if value < 0 else up
 
 
 def count_cells(cells: pd.Series) -> tuple[pd.Series, int]:
@@ -150,12 +163,12 @@ def names_someone(name: str) -> bool:
 def _identifies(name: str, counts: pd.Series) -> str:
     """Why a column looks as if it could name a person, if it does."""
     if names_someone(name):
-        return "named like an identifier"
+        return "named like identifiers or personal data"
     rows, distinct = int(counts.sum()), len(counts)
     if rows < MANY or distinct <= rows / 2 or numbers(counts, "date") is not None:
         return ""
     if numbers(counts, "numeric") is None:
-        return "free text"
+        return "most rows have another text, as in names or free text"
     if distinct == rows and numbers(counts, "integer") is not None:
-        return "a different value in every row"
+        return "every row has another value, as in identifiers"
     return ""

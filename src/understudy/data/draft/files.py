@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,17 +9,11 @@ import pandas as pd
 
 from understudy.data.celeba import ATTRIBUTES, IMAGES
 from understudy.data.draft.columns import find_bounds, find_table, top
-from understudy.data.draft.found import Alert, Found, Setting
+from understudy.data.draft.text import Found, Setting
 from understudy.data.images import IMAGE_FILES, image_shape
 from understudy.errors import DataError
 
 __all__ = ["find_arrays", "find_images"]
-
-CELEBA = (
-    Setting("classes", ["no", "yes"], "celeba list"),
-    Setting("person", "identity"),
-    Setting("rows_per_person", 35, "published"),
-)
 
 
 def find_arrays(arrays: dict[str, np.ndarray]) -> Found:
@@ -39,22 +32,23 @@ def find_arrays(arrays: dict[str, np.ndarray]) -> Found:
 def _find_records(arrays: dict[str, np.ndarray], held: np.ndarray) -> Found:
     """Images or series: as the array is called, or by its type."""
     image = "images" in arrays or ("series" not in arrays and held.dtype == np.uint8)
-    alerts = () if image or "series" in arrays else (_taken_for_series(held),)
-    settings = [*top("image" if image else "series", len(held), "uint8" if alerts else "")]
+    said = () if image or "series" in arrays else (_taken_for_series(held),)
+    guess = "guess: images are whole numbers 0–255 (uint8)" if said else ""
+    settings = [*top("image" if image else "series", len(held), guess)]
     settings.append(Setting("shape", held.shape[1:]))
     if "y" in arrays:
         seen = [str(c) for c in sorted(np.unique(arrays["y"]).tolist())]
-        settings.append(Setting("classes", seen, "seen"))
+        settings.append(Setting("classes", seen, "guess: those seen"))
     channels = () if image else np.moveaxis(held, 2, 0).astype(np.float64)
     columns = tuple(
         find_bounds(f"channel{i + 1}", "numeric", values.ravel())
         for i, values in enumerate(channels)
     )
-    return Found((*settings, *_others(arrays)), columns, alerts)
+    return Found((*settings, *_others(arrays)), columns, said)
 
 
-def _taken_for_series(held: np.ndarray) -> Alert:
-    """An array whose name leaves open whether it holds series or images."""
+def _taken_for_series(held: np.ndarray) -> str:
+    """The warning of an array whose name leaves open whether it holds series or images."""
     if held.ndim > 3:
         raise DataError(
             "series [rows, length, channels], or images",
@@ -62,13 +56,16 @@ def _taken_for_series(held: np.ndarray) -> Alert:
             "save images as whole numbers 0–255 (uint8)",
         )
     length, channels = held.shape[1:3]
-    return Alert("array", {"dtype": held.dtype, "length": length, "channels": channels})
+    return (
+        f"X holds {held.dtype}, so it was taken for series of {length} steps and {channels} "
+        "channels. If these are images, save them as whole numbers 0–255 (uint8) and draft again."
+    )
 
 
 def _others(arrays: dict[str, np.ndarray]) -> tuple[Setting, ...]:
     """Arrays that are neither records nor labels are ignored, until a human says otherwise."""
     extra = sorted(set(arrays) - {"X", "images", "series", "y"})
-    return (Setting("ignore", extra, "perhaps the person"),) if extra else ()
+    return (Setting("ignore", extra, "guess: one of them may be the person"),) if extra else ()
 
 
 def find_images(path: Path, label: str | None) -> Found:
@@ -78,13 +75,24 @@ def find_images(path: Path, label: str | None) -> Found:
     files = sorted(p for p in inside.rglob("*") if p.suffix.lower() in IMAGE_FILES)
     if not files:
         raise DataError("a folder of PNG or JPEG images", "none", "check the path")
-    shape = Setting("shape", image_shape(files[0]), "first image")
-    found = Found((*top("image", len(files)), shape, Setting("resize", True, "resize", off=True)))
-    labels = (Setting("label", label or "Male", "attributes"), *CELEBA)
-    more = labels if celeba else _classes(path)
-    return replace(found, settings=(*found.settings, *more))
+    resize = "crop and scale image files of other sizes; without it they are refused"
+    settings = (
+        *top("image", len(files)),
+        Setting("shape", image_shape(files[0]), "guess: the first image's"),
+        Setting("resize", True, resize, off=True),
+    )
+    return Found((*settings, *(_celeba(label) if celeba else _classes(path))))
+
+
+def _celeba(label: str | None) -> tuple[Setting, ...]:
+    return (
+        Setting("label", label or "Male", "any of the attributes"),
+        Setting("classes", ["no", "yes"], "-1 and 1 in the list"),
+        Setting("person", "identity"),
+        Setting("rows_per_person", 35, "as published"),
+    )
 
 
 def _classes(path: Path) -> tuple[Setting, ...]:
     names = sorted(p.name for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
-    return (Setting("classes", names, "folders"),) if names else ()
+    return (Setting("classes", names, "guess: the sub-folders"),) if names else ()

@@ -13,9 +13,18 @@ import numpy as np
 import pandas as pd
 
 from understudy.data.cells import texts
-from understudy.data.draft.columns import count_cells, find_bounds, names_someone, numbers, top
-from understudy.data.draft.found import MAX_LISTED, Alert, Found, FoundColumn, Setting
-from understudy.data.draft.numbered import LEAST, Wide, find_wide, misnumbered
+from understudy.data.draft.columns import (
+    CONSTANT,
+    KEEP,
+    MAX_LISTED,
+    count_cells,
+    find_bounds,
+    names_someone,
+    numbers,
+    top,
+)
+from understudy.data.draft.numbered import LEAST, Wide, find_wide
+from understudy.data.draft.text import Found, FoundColumn, Setting
 from understudy.data.layout import LAYOUTS, PATTERN, SPACINGS
 from understudy.data.series import series_times
 from understudy.errors import DataError
@@ -23,6 +32,8 @@ from understudy.errors import DataError
 __all__ = ["SeriesHints", "find_series", "looks_long"]
 
 TIME = re.compile(r"(date_?time|timestamp|time|date|step|hour|minute|second|day|week|month|t)")
+APART = "guess: windows that share no step"
+OVERLAP = "windows overlap: a step is in many records; the length in shape keeps them apart"
 
 
 @dataclass(frozen=True)
@@ -62,22 +73,18 @@ def find_series(frame: pd.DataFrame, label: str | None, hints: SeriesHints) -> F
         raise DataError("columns of numbers to take as channels", "none", "check the file")
     known = {*layout.columns, label, hints.series, hints.time}
     channels = [_channel(name, held) for name, held in layout.cells.items()]
-    others = [
-        FoundColumn(c, why=_no_channel(frame[c], c, labelled=label is not None))
-        for c in frame.columns
-        if c not in known
-    ]
+    others = [_no_channel(frame[c], c, label) for c in frame.columns if c not in known]
     settings = (*top("series", layout.records), *_settings(frame, label, layout))
-    return Found(settings, (*channels, *others), _repeated(frame, hints))
+    return Found(settings, (*channels, *others))
 
 
-def looks_long(frame: pd.DataFrame, label: str | None) -> tuple[Alert, ...]:
-    """Whether a table that is drafted as plain rows looks like a long table of series."""
+def looks_long(frame: pd.DataFrame, label: str | None) -> tuple[str, ...]:
+    """The warning if a table that is drafted as plain rows looks like a long table of series."""
     found = _long(_stripped(frame), label)
     if found is None:
         return ()
-    series, time = found
-    return (Alert("long", {"series": series, "time": time, "options": _options(*found)}),)
+    said = "This looks like series, a row per {} and {}, but was drafted as a plain table. ".format
+    return (f"{said(*found)}If they are series, draft it again with {_options(*found)}",)
 
 
 def _stripped(frame: pd.DataFrame) -> pd.DataFrame:
@@ -113,10 +120,12 @@ def _settings(frame: pd.DataFrame, label: str | None, found: _Layout) -> list[Se
     settings = [Setting("shape", (found.length, len(found.cells))), *found.settings]
     if label is not None:
         seen = sorted(texts(frame[label]).dropna().unique())
-        settings += [Setting("label", label), Setting("classes", seen, "seen")]
+        settings += [Setting("label", label), Setting("classes", seen, "guess: those seen")]
     gaps = any(count_cells(held)[1] for held in found.cells.values())
     if gaps or found.pads:
-        settings.append(Setting("fill", "middle", "empty cells" if gaps else "padding"))
+        what = "some cells are empty" if gaps else "for the steps that pad adds"
+        remark = f'guess: {what}; also "previous", or a number'
+        settings.append(Setting("fill", "middle", remark))
     return settings
 
 
@@ -137,24 +146,25 @@ def _check_hints(frame: pd.DataFrame, label: str | None, hints: SeriesHints) -> 
 
 
 def _wide(frame: pd.DataFrame, label: str | None, hints: SeriesHints) -> Wide | None:
-    """The columns of a wide table; refused if many are numbered, but not as --length says."""
-    names, roles, said = list(frame.columns), (label, hints.series), hints.layout == "wide"
-    found = find_wide(names, roles, hints.length, said=said)
-    wrong = None if found else misnumbered(names, roles, hints.length, said=said)
-    if wrong and (said or _long(frame, label, hints) is None):
-        raise wrong
-    return found
+    """The columns of a wide table; misnumbered ones of a long table are refused later."""
+    said = hints.layout == "wide"
+    try:
+        return find_wide(list(frame.columns), (label, hints.series), hints.length, said=said)
+    except DataError:
+        if said or _long(frame, label, hints) is None:
+            raise
+    return None
 
 
 def _numbered(frame: pd.DataFrame, hints: SeriesHints, wide: Wide) -> _Layout:
     cells = {c: pd.Series(frame[part].to_numpy().ravel()) for c, part in wide.channels.items()}
-    settings = [Setting("layout", "wide", "numbered"), *_series(hints)]
+    settings = [Setting("layout", "wide", "guess: the columns are numbered"), *_series(hints)]
     if wide.pattern != PATTERN:
         settings.append(Setting("pattern", wide.pattern))
-    if wide.first:
-        settings.append(Setting("first", wide.first, "first step"))
+    if wide.steps.start:
+        settings.append(Setting("first", wide.steps.start, "the number of the first step"))
     columns = {column for part in wide.channels.values() for column in part}
-    return _Layout(tuple(settings), wide.length, len(frame), cells, columns)
+    return _Layout(tuple(settings), len(wide.steps), len(frame), cells, columns)
 
 
 def _steps(frame: pd.DataFrame, label: str | None, hints: SeriesHints) -> _Layout:
@@ -169,9 +179,9 @@ def _steps(frame: pd.DataFrame, label: str | None, hints: SeriesHints) -> _Layou
     stride = hints.stride or (1 if layout == "recording" else length if longer else None)
     settings = [Setting("layout", layout), *_series(hints), *_clock(frame, hints)]
     if stride:
-        settings.append(Setting("stride", stride, "apart" if stride >= length else "overlap"))
+        settings.append(Setting("stride", stride, APART if stride >= length else OVERLAP))
     if shorter:
-        settings.append(Setting("pad", True, "shorter"))
+        settings.append(Setting("pad", True, "guess: some series are shorter"))
     many = np.maximum((counts - length) // (stride or length) + 1, 1)
     cells = {c: frame[c] for c in frame.columns if _is_channel(frame[c], c, label, hints)}
     return _Layout(tuple(settings), length, int(many.sum()), cells, set(cells), shorter)
@@ -218,15 +228,16 @@ def _series(hints: SeriesHints) -> list[Setting]:
 def _clock(frame: pd.DataFrame, hints: SeriesHints) -> list[Setting]:
     """The time column, and the spacing of its steps if it is the same everywhere."""
     if hints.time is None:
-        return [Setting("time", None, "no time", off=True)]
-    time = Setting("time", hints.time)
+        none = "no such column was found: the order of the rows counts"
+        return [Setting("time", None, none, off=True)]
     gaps, stamped = _gaps(frame, hints)
-    if (gaps == 0).any():
-        return [time, Setting("every", None, "repeats", off=True)]
     least = SPACINGS["ms"] if stamped else 0
-    if not len(gaps) or not np.allclose(gaps, gaps[0], rtol=1e-6, atol=0) or gaps[0] <= least:
-        return [time, Setting("every", None, "uneven", off=True)]
-    return [time, Setting("every", _every(gaps[0], stamped), "spacing")]
+    every = Setting("every", None, "the steps are not evenly spaced: only their order counts", True)
+    if (gaps == 0).any():
+        every = Setting("every", None, "times repeat within a series: fix that first", True)
+    elif len(gaps) and np.allclose(gaps, gaps[0], rtol=1e-6, atol=0) and gaps[0] > least:
+        every = Setting("every", _every(gaps[0], stamped), "guess: the spacing seen")
+    return [Setting("time", hints.time), every]
 
 
 def _gaps(frame: pd.DataFrame, hints: SeriesHints) -> tuple[np.ndarray, bool]:
@@ -235,12 +246,6 @@ def _gaps(frame: pd.DataFrame, hints: SeriesHints) -> tuple[np.ndarray, bool]:
     codes = np.zeros(len(frame)) if hints.series is None else pd.factorize(frame[hints.series])[0]
     order = np.lexsort((time, codes))
     return np.diff(time[order])[np.diff(codes[order]) == 0], stamped
-
-
-def _repeated(frame: pd.DataFrame, hints: SeriesHints) -> tuple[Alert, ...]:
-    """Times that a series has twice: such a file is refused."""
-    twice = 0 if hints.time is None else int((_gaps(frame, hints)[0] == 0).sum())
-    return (Alert("repeats", {"time": hints.time, "rows": twice}),) if twice else ()
 
 
 def _every(gap: float, stamped: bool) -> float | str:
@@ -258,17 +263,19 @@ def _is_channel(cells: pd.Series, name: str, label: str | None, hints: SeriesHin
     return values is not None and bool((values != values[0]).any())
 
 
-def _no_channel(cells: pd.Series, name: str, *, labelled: bool) -> str:
-    """Why a column was not taken for a channel."""
+def _no_channel(cells: pd.Series, name: str, label: str | None) -> FoundColumn:
+    """What a human may make of a column that was not taken for a channel."""
     counts, _ = count_cells(cells)
+    why, choice = "no channel, as identifiers are none", 'kind = "ignore", or name it as person'
     if not len(counts):
-        return "no values"
-    if names_someone(name):
-        return "no channel"
-    if len(counts) == 1:
-        return "constant and no channel"
-    few = len(counts) <= min(MAX_LISTED, len(cells) / 2)
-    return "perhaps the classes" if few and not labelled else "no channel"
+        why = "no values"
+    elif len(counts) == 1 and not names_someone(name):
+        why, choice = CONSTANT, f'kind = "ignore", or {KEEP.lower()} and one more channel in shape'
+    elif len(counts) <= min(MAX_LISTED, len(cells) / 2) and not (label or names_someone(name)):
+        option = f"--label {shlex.quote(name)}" if name.isprintable() else "--label"
+        why = f"no channel; if it holds the classes, draft again with {option}"
+        choice = 'Otherwise kind = "ignore"'
+    return FoundColumn(name, why=why, choice=choice)
 
 
 def _channel(name: str, cells: pd.Series) -> FoundColumn:
@@ -276,6 +283,5 @@ def _channel(name: str, cells: pd.Series) -> FoundColumn:
     for kind in ("integer", "numeric"):
         values = numbers(counts, kind) if len(counts) else None
         if values is not None:
-            found = find_bounds(name, kind, values)
-            return replace(found, notes=found.notes[:1])
+            return find_bounds(name, kind, values)
     return FoundColumn(name, why="no numbers")
