@@ -121,7 +121,7 @@ def _stacked(start: layers.Params, data: Tensor, plan: Batches, prior: Tensor) -
     labels = torch.zeros(len(data), dtype=torch.long)
     own = Streams.from_seed(0).sites("losses", 0, range(plan.index.shape[1]))
     params = layers.stack(start, plan.index.shape[1])
-    done, _ = loop.train(params, loss, data, labels, plan, Adam(1e-3), rng=own)
+    done, _ = loop.train(params, loss, (data, labels), plan, Adam(1e-3), rng=own)
     return torch.cat([p.flatten(1) for p in done.values()], dim=1)
 
 
@@ -219,7 +219,7 @@ def _conv_stacked(
 
     own = Streams.from_seed(0).sites("losses", 0, range(plan.index.shape[1]))
     params = layers.stack(start, plan.index.shape[1])
-    done, _ = loop.train(params, loss, x, y, plan, Sgd(1e-3), rng=own)
+    done, _ = loop.train(params, loss, (x, y), plan, Sgd(1e-3), rng=own)
     return layers.flatten(CONV.decoder, done, DECODER)
 
 

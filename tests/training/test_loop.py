@@ -77,7 +77,7 @@ def fit(spec: Autoencoder, chosen: Batches, optimiser=None, **options):
     loss = options.pop("loss", plain_loss(spec))
     params = options.pop("params", start(spec))
     rng = options.pop("rng", draws())
-    return loop.train(params, loss, x, y, chosen, chosen_optimiser, rng=rng, **options)
+    return loop.train(params, loss, (x, y), chosen, chosen_optimiser, rng=rng, **options)
 
 
 @pytest.mark.parametrize("spec", [DENSE, CONV, SERIES], ids=["dense", "conv", "series"])
@@ -88,14 +88,16 @@ def test_a_stack_of_ragged_clients_trains_like_a_loop_over_them(spec):
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3])
-def test_chunks_do_not_change_the_result(chunk):
-    whole, cut = fit(DENSE, plan())[0], fit(DENSE, plan(), chunk=chunk)[0]
+def test_chunks_do_not_change_the_result(chunk, monkeypatch):
+    whole = fit(DENSE, plan())[0]
+    monkeypatch.setattr(loop, "chunk_size", lambda params: chunk)
+    cut = fit(DENSE, plan())[0]
     for name in whole:
         torch.testing.assert_close(whole[name], cut[name])
 
 
 @pytest.mark.parametrize("kind", ["linear", "mlp", "lenet"])
-def test_ragged_classifiers_learn_the_same_in_any_company(kind):
+def test_ragged_classifiers_learn_the_same_in_any_company(kind, monkeypatch):
     spec = ClassifierNet(256, 3, kind, widths=(7,), shape=(16, 16) if kind == "lenet" else ())
     rng, rows = torch.Generator().manual_seed(0), int(COUNTS.sum())
     x, y = torch.rand(rows, 256, generator=rng), torch.randint(3, (rows,), generator=rng)
@@ -105,8 +107,8 @@ def test_ragged_classifiers_learn_the_same_in_any_company(kind):
         return classifier.cross_entropy_loss(spec, params, batch.x, batch.y, batch.weight)
 
     def trained(chunk):
-        optimiser, streams = Sgd(0.1), draws()
-        return loop.train(params, loss, x, y, plan(), optimiser, chunk=chunk, rng=streams)[0]
+        monkeypatch.setattr(loop, "chunk_size", lambda params: chunk)
+        return loop.train(params, loss, (x, y), plan(), Sgd(0.1), rng=draws())[0]
 
     whole, alone = trained(len(COUNTS)), trained(1)
     for name in whole:
@@ -158,14 +160,15 @@ def test_chunks_are_equal_and_even_in_number(clients, most, size):
     assert chunks <= 1 or chunks % 2 == 0 or size == 1
 
 
-def test_threads_do_not_change_the_result():
+def test_threads_do_not_change_the_result(monkeypatch):
+    monkeypatch.setattr(loop, "chunk_size", lambda params: 2)
     loss = vae_loss_of(Autoencoder(6, 2, widths=(5,)))
     spec, before = Autoencoder(6, 2, widths=(5,)), torch.get_num_threads()
     results = []
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            results.append(fit(spec, plan(), loss=loss, params=start(spec), chunk=2)[0])
+            results.append(fit(spec, plan(), loss=loss, params=start(spec))[0])
             assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
@@ -185,9 +188,8 @@ def test_a_client_without_steps_does_not_move_nor_does_its_optimiser():
 
 def test_kept_optimiser_state_continues_where_it_stopped():
     both = plan(2)
-    x, y = data(DENSE)
-    only = torch.tensor([0])
-    longer = both.take(only)
+    rows = data(DENSE)
+    longer = both.take(torch.tensor([0]))
     half = len(longer.index) // 2
     pieces = [
         Batches(longer.index[s], longer.weight[s], torch.tensor([half]))
@@ -195,20 +197,14 @@ def test_kept_optimiser_state_continues_where_it_stopped():
     ]
     options = dict(rng=draws(sites=1))
     first = start(DENSE, 1)
-    whole, _ = loop.train(first, plain_loss(DENSE), x, y, longer, Adam(1e-2), **options)
+    whole, _ = loop.train(first, plain_loss(DENSE), rows, longer, Adam(1e-2), **options)
     params, state = first, optim.start(Adam(), first)
     for piece in pieces:
         params, state = loop.train(
-            params, plain_loss(DENSE), x, y, piece, Adam(1e-2), state, **options
+            params, plain_loss(DENSE), rows, piece, Adam(1e-2), state, **options
         )
     for name in whole:
         torch.testing.assert_close(params[name], whole[name])
-
-
-def test_only_the_named_half_moves():
-    trained, _ = fit(DENSE, plan(), only="encoder.")
-    for name, value in start(DENSE).items():
-        assert torch.equal(trained[name], value) == name.startswith("decoder.")
 
 
 def test_what_came_in_is_not_written_to():
@@ -227,12 +223,9 @@ def vae_loss_of(spec: Autoencoder):
 
 
 @pytest.mark.parametrize("optimiser", [Sgd(1e6), Sgd(1e30), Adam(1e20)])
-@pytest.mark.parametrize("max_norm", [None, 1.0])
-def test_training_stays_finite_at_absurd_rates(optimiser, max_norm):
+def test_training_stays_finite_at_absurd_rates(optimiser):
     spec = Autoencoder(6, 2, widths=(5,))
-    trained, _ = fit(
-        spec, plan(6), optimiser, loss=vae_loss_of(spec), params=start(spec), max_norm=max_norm
-    )
+    trained, _ = fit(spec, plan(6), optimiser, loss=vae_loss_of(spec), params=start(spec))
     assert all(p.isfinite().all() for p in trained.values())
 
 
@@ -247,15 +240,6 @@ def test_one_broken_client_does_not_touch_the_others():
         assert torch.equal(trained[name][2].nan_to_num(7.0), spoiled[name][2].nan_to_num(7.0))
 
 
-def test_max_norm_caps_what_a_step_can_do():
-    once = batches.steps(ROWS, 1, 2, rng=draws())
-    trained, _ = fit(DENSE, once, Sgd(1.0), max_norm=1e-3)
-    moved = layers.flatten(DENSE.decoder, trained, "decoder.") - layers.flatten(
-        DENSE.decoder, start(DENSE), "decoder."
-    )
-    assert 0 < moved.norm(dim=1).max() <= 1e-3 * 1.0001
-
-
 def test_a_layer_used_twice_in_a_step_gets_both_gradients():
     net = (layers.Dense(3, 3, "linear"),)
     params = layers.stack(layers.init(net, rng=torch.Generator().manual_seed(0)), 2)
@@ -265,7 +249,7 @@ def test_a_layer_used_twice_in_a_step_gets_both_gradients():
         return layers.apply(net, own, layers.apply(net, own, batch.x)).square().sum((1, 2))
 
     both = Batches(torch.tensor([[[0], [1]]]), torch.ones(1, 2, 1), torch.ones(2, dtype=torch.long))
-    trained, _ = loop.train(params, loss, x, torch.zeros(2), both, Sgd(0.1), rng=draws(sites=2))
+    trained, _ = loop.train(params, loss, (x, torch.zeros(2)), both, Sgd(0.1), rng=draws(sites=2))
     leaf = {n: p.clone().requires_grad_() for n, p in params.items()}
     total = layers.apply(net, leaf, layers.apply(net, leaf, x[:, None])).square().sum()
     grads = dict(zip(leaf, torch.autograd.grad(total, list(leaf.values())), strict=True))
@@ -282,11 +266,10 @@ def test_convolutions_run_one_client_at_a_time_unless_they_are_small():
     assert loop.chunk_size(start(DENSE), limit=1) == 1
 
 
-def test_fixed_kernels_keep_a_chunk_small_too():
+def test_chunks_of_small_convolutions_stay_small():
     spec = ClassifierNet(256, 3, "lenet", shape=(16, 16))
     clients, widths = 60, []
     params = layers.stack(classifier.init(spec, rng=torch.Generator().manual_seed(0)), clients)
-    dense = tuple(f"{i}." for i, layer in enumerate(spec.net) if isinstance(layer, layers.Dense))
 
     def loss(params, batch):
         widths.append(len(batch.x))
@@ -294,17 +277,12 @@ def test_fixed_kernels_keep_a_chunk_small_too():
 
     index = torch.arange(clients)[None, :, None]
     batches = Batches(index, torch.ones(1, clients, 1), torch.ones(clients, dtype=torch.long))
-    x, y = torch.rand(clients, 256), torch.arange(clients) % 3
-    trained, _ = loop.train(
-        params, loss, x, y, batches, Sgd(0.1), only=dense, rng=draws(sites=clients)
-    )
+    rows = torch.rand(clients, 256), torch.arange(clients) % 3
+    loop.train(params, loss, rows, batches, Sgd(0.1), rng=draws(sites=clients))
     assert sum(widths) == clients and max(widths) <= loop.PATCH_CLIENTS
-    for name, value in trained.items():
-        moved = (value != params[name]).flatten(1).any(1)
-        assert moved.all() == name.startswith(dense) and moved.any() == name.startswith(dense)
 
 
-def drawn_by(counts: list[int], chunk: int | None, sites: list[int]) -> dict[int, list]:
+def drawn_by(counts: list[int], sites: list[int]) -> dict[int, list]:
     """The normals and uniform numbers that each site's loss saw, by site."""
     held = np.array(counts)
     own = Streams.from_seed(0).sites("test", 0, sites)
@@ -322,17 +300,18 @@ def drawn_by(counts: list[int], chunk: int | None, sites: list[int]) -> dict[int
 
     params = {"w": torch.zeros(len(sites), 1)}
     rows = torch.zeros(max(1, sum(counts)), 1), torch.zeros(max(1, sum(counts)))
-    loop.train(params, loss, *rows, chosen, Sgd(0.1), chunk=chunk, rng=own)
+    loop.train(params, loss, rows, chosen, Sgd(0.1), rng=own)
     return seen
 
 
 @pytest.mark.parametrize("gather", [0, loop.GATHER_BYTES])
-@pytest.mark.parametrize("chunk", [1, 2, None])
+@pytest.mark.parametrize("chunk", [1, 2, 4])
 def test_what_a_loss_draws_depends_on_its_own_site_alone(chunk, gather, monkeypatch):
     """Not on chunks, nor on how many rows another has, nor on how far ahead is drawn."""
-    whole = drawn_by([5, 2, 9, 0], None, [3, 1, 4, 2])
+    whole = drawn_by([5, 2, 9, 0], [3, 1, 4, 2])
     monkeypatch.setattr(loop, "GATHER_BYTES", gather)
-    for other in (drawn_by([5, 2, 9, 0], chunk, [3, 1, 4, 2]), drawn_by([2, 5], chunk, [1, 3])):
+    monkeypatch.setattr(loop, "chunk_size", lambda params: chunk)
+    for other in (drawn_by([5, 2, 9, 0], [3, 1, 4, 2]), drawn_by([2, 5], [1, 3])):
         for site, drawn in other.items():
             pairs = zip(drawn, whole[site], strict=True)
             assert all(

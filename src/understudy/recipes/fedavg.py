@@ -55,4 +55,4 @@ class Local:
     ) -> tuple[Params, Params]:
         """Train a stack of models ``[C, …]``, one per site or by ``rows``; see `loop.train`."""
         plan = self.draw(batches.Holdings.of(data) if rows is None else rows, rng=rng)
-        return train(params, loss, data.x, data.y, plan, self.optimiser, state, rng=rng)
+        return train(params, loss, (data.x, data.y), plan, self.optimiser, state, rng=rng)

@@ -208,9 +208,8 @@ def _smooth(spec: Autoencoder, steps: int, *, rng: Streams) -> Tensor:
 
     params = layers.stack(init(spec, rng=rng.torch("net")), 1)
     plan = warm.steps_on(y, steps, rng=rng)
-    params, _ = train(
-        params, loss, torch.cat((x, z), 1), y, plan, Adam(3e-3), rng=rng.draws("losses")
-    )
+    rows = torch.cat((x, z), 1), y
+    params, _ = train(params, loss, rows, plan, Adam(3e-3), rng=rng.draws("losses"))
     return vae.pack(spec, params)
 
 

@@ -73,10 +73,10 @@ class SharedWAE(ABC):
         """The autoencoder ``[1, P]`` before the first round."""
         params = layers.stack(init(self.spec, rng=rng.torch("net")), 1)
         if (rows := self._auxiliary(rng)) is not None:
-            x, y = self.seen(*rows)
-            plan = warm.steps_on(y, self.options.pretrain_steps, rng=rng)
+            seen = self.seen(*rows)
+            plan = warm.steps_on(seen[1], self.options.pretrain_steps, rng=rng)
             draws = rng.draws("losses")
-            params, _ = train(params, self._loss, x, y, plan, Adam(1e-3), rng=draws)
+            params, _ = train(params, self._loss, seen, plan, Adam(1e-3), rng=draws)
         return vae.pack(self.spec, params)
 
     def _auxiliary(self, rng: Streams) -> Examples | None:

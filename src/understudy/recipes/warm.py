@@ -97,12 +97,11 @@ def fit(
     spec: Autoencoder, rows: Examples, own: VAEOptions, *, members: int = 1, rng: Streams
 ) -> Params:
     """Train ``members`` VAEs ``[members, …]`` on rows; of several, each on those of its class."""
-    x, y = rows
     params = layers.stack(init(spec, rng=rng.torch("net")), members)
-    plan = steps_on(y, own.warm_steps, members=members, rng=rng)
+    plan = steps_on(rows[1], own.warm_steps, members=members, rng=rng)
 
     def loss(params: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        rows = (batch.x, batch.y, batch.weight)
-        return vae_loss(spec, params, *rows, beta=own.beta, draw=batch.normal(spec.latent))
+        terms = (batch.x, batch.y, batch.weight)
+        return vae_loss(spec, params, *terms, beta=own.beta, draw=batch.normal(spec.latent))
 
-    return train(params, loss, x, y, plan, Adam(1e-3), rng=rng.draws("losses"))[0]
+    return train(params, loss, rows, plan, Adam(1e-3), rng=rng.draws("losses"))[0]

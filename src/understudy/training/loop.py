@@ -1,4 +1,4 @@
-"""Stacked training: every client of a cohort in one set of kernels (design.md §3A).
+"""Stacked training: every client of a cohort in one set of kernels.
 
 Clients are ordered by their number of steps, so at any step those still training are the
 first ``a`` of the stack: the step runs on views ``[:a]`` and a client that has finished,
@@ -26,7 +26,7 @@ from understudy.training import optim
 from understudy.training.batches import Batches
 from understudy.training.optim import Optimiser
 
-__all__ = ["CHUNK_BYTES", "Batch", "Loss", "chunk_size", "train"]
+__all__ = ["CHUNK_BYTES", "Batch", "Loss", "Rows", "chunk_size", "train"]
 
 CHUNK_BYTES = 16 * 2**20  # parameters, gradients and two moments of one chunk
 GATHER_BYTES = 4 * 2**20  # rows of one chunk that are gathered for all steps at once
@@ -91,6 +91,9 @@ class LossDraws:
 Loss = Callable[[Mapping[str, Tensor], Batch], Tensor]  # → [C], one number per client
 
 
+Rows = tuple[Tensor, Tensor]  # features [n, F] and labels [n], which batches point into
+
+
 @dataclass(frozen=True)
 class _Run:
     """One call of `train`, shared by its workers; every chunk writes its own rows of ``out``."""
@@ -98,50 +101,38 @@ class _Run:
     params: Mapping[str, Tensor]
     state: Mapping[str, Tensor]
     out: dict[str, Tensor]
-    moving: tuple[str, ...]
     loss: Loss
-    x: Tensor
-    y: Tensor
+    rows: Rows
     batches: Batches
     optimiser: Optimiser
-    max_norm: float | None
     rng: Draws
 
 
 def train(
     params: Mapping[str, Tensor],
     loss: Loss,
-    x: Tensor,
-    y: Tensor,
+    rows: Rows,
     batches: Batches,
     optimiser: Optimiser,
     state: Mapping[str, Tensor] | None = None,
     *,
-    only: str | tuple[str, ...] = "",
-    chunk: int | None = None,
-    max_norm: float | None = None,
     rng: Draws,
 ) -> tuple[Params, Params]:
-    """Train the parameters whose name starts with ``only``, or any of it; the rest is fixed.
+    """Train ``params`` ``[C, …]``, which are not written to.
 
-    ``params`` are ``[C, …]`` and are not written to. Returns new parameters and, if a
-    ``state`` of `optim.start` came in, the optimiser state to keep (else an empty one).
-    A client whose training left the finite numbers keeps what it came with; ``max_norm``
-    caps the gradient of each client. ``rng`` has a stream for every client, or for every site
-    where a site has several clients of the stack.
+    Returns new parameters and, if a ``state`` of `optim.start` came in, the optimiser state to
+    keep (else an empty one). A client whose training left the finite numbers keeps what it came
+    with. ``rng`` has a stream for every client, or for every site where a site has several
+    clients of the stack.
     """
-    moving = tuple(name for name in params if name.startswith(only))
     kept = dict(state or {})
-    out = {n: torch.empty(t.shape) for n, t in {**params, **kept}.items() if n in (*moving, *kept)}
+    out = {name: torch.empty(t.shape) for name, t in {**params, **kept}.items()}
     rng = rng.split(max(1, len(batches.steps) // max(1, len(rng))))
     rng.check(len(batches.steps))
-    run = _Run(params, kept, out, moving, loss, x, y, batches, optimiser, max_norm, rng)
+    run = _Run(params, kept, out, loss, rows, batches, optimiser, rng)
     members = torch.argsort(batches.steps, descending=True, stable=True)
-    kernels = {name: p for name, p in params.items() if p.ndim > 4}  # fixed ones need room, too
-    most = min(chunk_size(part) for part in ({name: params[name] for name in moving}, kernels))
-    size = chunk or _equal(len(members), most)
-    _all_chunks(run, list(members.split(size)))
-    return {**params, **{n: out[n] for n in moving}}, {n: out[n] for n in kept}
+    _all_chunks(run, list(members.split(_equal(len(members), chunk_size(params)))))
+    return {n: out[n] for n in params}, {n: out[n] for n in kept}
 
 
 def chunk_size(params: Mapping[str, Tensor], limit: int = CHUNK_BYTES) -> int:
@@ -180,12 +171,11 @@ def _worker(run: _Run, queue: Iterator[Tensor]) -> None:
     buffers = _Buffers()
     for members in queue:
         params = {n: buffers.select(n, p, members) for n, p in run.params.items()}
-        moving = {n: params[n] for n in run.moving}
         state = {n: buffers.select(n, s, members) for n, s in run.state.items()}
-        state = state or optim.start(run.optimiser, moving, empty=buffers.empty)
-        scratch = {n: buffers.empty(f"scratch {n}", p.shape) for n, p in moving.items()}
+        state = state or optim.start(run.optimiser, params, empty=buffers.empty)
+        scratch = {n: buffers.empty(f"scratch {n}", p.shape) for n, p in params.items()}
         _run_chunk(run, params, state, scratch, members)
-        _store(run, {**moving, **state}, members)
+        _store(run, {**params, **state}, members)
 
 
 class _Buffers:
@@ -214,27 +204,24 @@ def _run_chunk(
     """All steps of one chunk, in place."""
     batches = run.batches.take(members)
     drawn = LossDraws(batches, run.rng.take(members.tolist()))
-    rows = _rows(run, batches.index)
+    rows = _gathered(run.rows, batches.index)
     active = (batches.steps > torch.arange(len(batches.index))[:, None]).sum(1).tolist()
     for step, count in enumerate(active):
         if step == 0 or count < active[step - 1]:
-            fixed = {n: p[:count] for n, p in params.items()}
-            leaves = {n: _leaf(fixed[n], scratch[n][:count]) for n in run.moving}
-            owned = {n: fixed[n] for n in run.moving}  # the leaves' storage, outside the graph
+            owned = {n: p[:count] for n, p in params.items()}  # the leaves' storage
+            leaves = {n: _leaf(p, scratch[n][:count]) for n, p in owned.items()}
             move = optim.stepper(run.optimiser, owned, {n: s[:count] for n, s in state.items()})
         weight = batches.weight[step, :count]
         batch = Batch(*rows(step, count), weight, members[:count], step, drawn)
-        grads = _gradients(run.loss({**fixed, **leaves}, batch).sum(), leaves)
-        if run.max_norm is not None:
-            _cap(grads, run.max_norm)
-        move(grads)
+        move(_gradients(run.loss(leaves, batch).sum(), leaves))
 
 
-def _rows(run: _Run, index: Tensor) -> Callable[[int, int], tuple[Tensor, Tensor]]:
-    """Features and labels of a step's first clients; where small, of all steps in one go."""
-    if 4 * index.numel() * math.prod(run.x.shape[1:]) > GATHER_BYTES:
-        return lambda step, count: (run.x[index[step, :count]], run.y[index[step, :count]])
-    x, y = run.x[index], run.y[index]
+def _gathered(rows: Rows, index: Tensor) -> Callable[[int, int], Rows]:
+    """Those of a step's first clients; where small, of all steps in one go."""
+    x, y = rows
+    if 4 * index.numel() * math.prod(x.shape[1:]) > GATHER_BYTES:
+        return lambda step, count: (x[index[step, :count]], y[index[step, :count]])
+    x, y = x[index], y[index]
     return lambda step, count: (x[step, :count], y[step, :count])
 
 
@@ -257,15 +244,6 @@ def _collect(grad: Tensor | None, leaf: Tensor) -> Tensor:
         return torch.zeros_like(leaf) if grad is None else grad.contiguous()
     buffer: Tensor = leaf.scratch  # type: ignore[attr-defined]
     return buffer if grad is None else buffer.add_(grad)
-
-
-def _cap(grads: list[Tensor], limit: float) -> None:
-    norms = torch.stack([g.flatten(1).norm(dim=1) for g in grads]).norm(dim=0)
-    broken = ~norms.isfinite()
-    factor = (limit / norms.clamp(min=1e-12)).clamp(max=1.0)
-    for grad in grads:
-        grad.mul_(factor.view(-1, *[1] * (grad.ndim - 1)))
-        grad[broken] = 0.0
 
 
 def _store(run: _Run, tensors: dict[str, Tensor], members: Tensor) -> None:

@@ -116,8 +116,8 @@ class RecordDpdFVAE(DpdFVAERecipe):
             records = RecordBatch(batch.x, batch.y, batch.weight, draw)
             return (batch.weight * self._frozen_losses(params, records, frozen)).sum(1)
 
-        draws = rng.draws("refit")
-        return train(params, loss, *rows, plan, Adam(1e-3), only=DECODER, rng=draws)[0]
+        decoder = {name: params[name] for name in vae.shapes(self.spec, DECODER)}
+        return train(decoder, loss, rows, plan, Adam(1e-3), rng=rng.draws("refit"))[0]
 
     def memory(self, site: str) -> State:
         """Nothing stays at a site: what is trained is noised and shared."""
