@@ -1,4 +1,4 @@
-"""Writing records batch by batch, so that any number of rows fits in memory."""
+"""Writing records, whole or batch by batch: any number of rows fits in memory."""
 
 from __future__ import annotations
 
@@ -14,10 +14,21 @@ from understudy.data.schema import Schema
 from understudy.data.series import series_to_frame
 from understudy.errors import OutputError, unwritable
 
-__all__ = ["Writer"]
+__all__ = ["Writer", "write"]
 
-_TABLES = (".csv", ".parquet")
-_ENDINGS = {"table": _TABLES, "image": (".npz",), "series": (".npz", *_TABLES)}
+_TABLES = (".csv", ".csv.gz", ".parquet", ".pq")
+
+
+def write(
+    records: Records, path: str | Path, schema: Schema | None = None, layout: str | None = None
+) -> None:
+    """Write a table as CSV or Parquet, images and series as npz; whole or not at all.
+
+    With their ``schema`` series can be CSV or Parquet, too, long or wide as ``layout`` says.
+    """
+    kind = "table" if records.frame is not None else "series" if records.images is None else "image"
+    with Writer(Path(path), schema, layout, kind=kind) as file:
+        file.write(records)
 
 
 class Writer:
@@ -26,16 +37,14 @@ class Writer:
     ``layout`` (long or wide) is for series in tables; by default the schema's, or long.
     """
 
-    def __init__(self, path: Path, schema: Schema, layout: str | None = None) -> None:
-        wanted = _ENDINGS[schema.kind]
-        if path.suffix not in wanted:
-            raise OutputError(
-                f"a file ending in {' or '.join(wanted)} for {schema.kind} data",
-                path.suffix or "no ending",
-                "change the name of the output",
-            )
-        if layout is not None and (schema.kind != "series" or path.suffix == ".npz"):
-            found = path.suffix if schema.kind == "series" else f"{schema.kind} data"
+    def __init__(
+        self, path: Path, schema: Schema | None, layout: str | None = None, *, kind: str = ""
+    ) -> None:
+        kind = schema.kind if schema else kind
+        _check_name(path.name, kind, cut=schema is not None)
+        self._csv, self._arrays = ".csv" in path.name.lower(), path.suffix == ".npz"
+        if layout is not None and (kind != "series" or self._arrays):
+            found = path.suffix if kind == "series" else f"{kind} data"
             raise OutputError("a layout for series in CSV or Parquet", found, "remove it")
         if not path.absolute().parent.is_dir():
             raise OutputError("an existing folder", f"none for {path.name}", "create it first")
@@ -58,13 +67,18 @@ class Writer:
 
     def _write(self, batch: Records) -> None:
         frame = batch.frame
-        if batch.series is not None and self.path.suffix != ".npz":
+        if batch.series is not None and self._schema is not None and not self._arrays:
             frame = series_to_frame(batch, self._schema, self._layout, first=self.rows)
         if frame is None:
             self._batches.append(batch)
-        elif self.path.suffix == ".csv":
+        elif self._csv:
             frame.to_csv(
-                self._partial, mode="a" if self.rows else "w", header=not self.rows, index=False
+                self._partial,
+                mode="a" if self.rows else "w",
+                header=not self.rows,
+                index=False,
+                date_format="%Y-%m-%d",
+                compression="gzip" if self.path.suffix == ".gz" else None,
             )
         else:
             self._write_parquet(frame)
@@ -102,3 +116,15 @@ class Writer:
             arrays["y"] = np.concatenate(labels)
         with open(self._partial, "wb") as file:
             np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+
+
+def _check_name(name: str, kind: str, *, cut: bool) -> None:
+    """Refuse a file that cannot hold this kind of data; series in tables need their schema."""
+    tables = _TABLES if kind == "table" or (kind == "series" and cut) else ()
+    wanted = (*tables, *([] if kind == "table" else [".npz"]))
+    if not name.lower().endswith(wanted):
+        raise OutputError(
+            f"a file ending in {' or '.join(wanted)} for {kind} data",
+            name,
+            "rename the output" + (", or pass the schema" if kind == "series" and not cut else ""),
+        )

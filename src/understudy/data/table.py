@@ -1,4 +1,4 @@
-"""Reading and writing files: tables here, images and series through `arrays`.
+"""Reading files: tables here, images and series through `arrays`.
 
 A file is read by the public schema: its columns must be the declared ones, cells are
 read by declared kind (never guessed), and a file without rows is a site without rows.
@@ -7,7 +7,6 @@ No error quotes a record's values.
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,8 +19,9 @@ from understudy.data.cells import read_cells, settle, texts, to_array
 from understudy.data.layout import file_columns
 from understudy.data.records import Progress, Records, check_size, file_kind, some, unreadable
 from understudy.data.schema import Schema
-from understudy.data.series import series_from_frame, series_to_frame
-from understudy.errors import DataError, OutputError, unwritable
+from understudy.data.series import series_from_frame
+from understudy.data.stream import write
+from understudy.errors import DataError
 
 __all__ = ["Records", "from_frame", "read", "write"]
 
@@ -53,32 +53,6 @@ def is_series_table(path: Path, schema: Schema) -> bool:
         return False
     _check_declared(schema)
     return True
-
-
-def write(
-    records: Records, path: str | Path, schema: Schema | None = None, layout: str | None = None
-) -> None:
-    """Write a table as CSV or Parquet, images and series as npz; whole or not at all.
-
-    With their ``schema`` series can be CSV or Parquet, too, long or wide as ``layout`` says.
-    """
-    path = Path(path)
-    kind = file_kind(path)
-    if records.series is not None and schema is not None and kind != "npz":
-        records = Records(frame=series_to_frame(records, schema, layout))
-    if (records.frame is None) != (kind == "npz"):
-        raise OutputError(
-            "CSV or Parquet for tables, npz for images and series",
-            path.name,
-            "rename the output" if records.series is None else "rename it, or pass the schema",
-        )
-    part = path.with_name(f".{path.name}.part")
-    try:
-        _write(records, part, kind, zipped=path.suffix == ".gz")
-        os.replace(part, path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise unwritable(str(path), error) from None
 
 
 def from_frame(frame: pd.DataFrame, schema: Schema) -> Records:
@@ -237,20 +211,3 @@ def _frame_of_arrays(arrays: dict[str, np.ndarray], schema: Schema) -> pd.DataFr
     except (KeyError, ValueError):
         raise DataError(f"an array {key!r} with one entry per row", "none", "add it") from None
     return frame
-
-
-def _write(records: Records, path: Path, kind: str, zipped: bool) -> None:
-    if kind == "npz":
-        held = {"images": records.images, "series": records.series, "y": records.labels}
-        with path.open("wb") as file:
-            given = {k: v for k, v in held.items() if v is not None}
-            np.savez_compressed(file, **given)  # type: ignore[arg-type]
-        return
-    frame = records.frame
-    assert frame is not None
-    if kind == "parquet":
-        frame.to_parquet(path, index=False)
-    else:
-        frame.to_csv(
-            path, index=False, date_format="%Y-%m-%d", compression="gzip" if zipped else None
-        )

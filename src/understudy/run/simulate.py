@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -54,12 +54,17 @@ Progress = Callable[[Doing, int, int], None]  # what, how many files or rounds a
 class _How:
     """What `run` was asked for."""
 
-    out: Path | None
-    seed: int | None
-    resume: bool
-    rows: int
-    progress: Progress
-    apart: bool
+    out: str | Path | None = None
+    seed: int | None = None
+    resume: bool = False
+    rows: int = 1000
+    progress: Progress | None = None
+    apart: bool = False
+
+    def tell(self, doing: Doing, done: int, total: int) -> None:
+        """Report progress to whoever is watching."""
+        if self.progress is not None:
+            self.progress(doing, done, total)
 
 
 def run(
@@ -77,30 +82,15 @@ def run(
     ``seed`` makes the run repeatable and marks its claims "simulation". ``rows`` is the size of
     the sample in the release (a classifier's has none).
     """
-    place, tell = None if out is None else Path(out), progress or _silent
-    return _run(study, sites, _How(place, seed, resume, rows, tell, apart=False))
+    return _run(study, sites, _How(out, seed, resume, rows, progress))
 
 
-def run_apart(
-    study: Study,
-    sites: Sequence[Records] | None = None,
-    *,
-    out: str | Path | None = None,
-    seed: int | None = None,
-    resume: bool = False,
-    rows: int = 1000,
-    progress: Progress | None = None,
-) -> Release:
+def run_apart(study: Study, sites: Sequence[Records] | None = None, **options: Any) -> Release:
     """The same, but each site is on its own, in a thread, and all exchange bytes as on a network.
 
-    With one seed the model is the same as that of `run`.
+    The options are those of `run`. With one seed the model is the same as that of `run`.
     """
-    place, tell = None if out is None else Path(out), progress or _silent
-    return _run(study, sites, _How(place, seed, resume, rows, tell, apart=True))
-
-
-def _silent(doing: Doing, done: int, total: int) -> None:
-    """Nobody is watching."""
+    return _run(study, sites, _How(**options, apart=True))
 
 
 def _run(study: Study, sites: Sequence[Records] | None, how: _How) -> Release:
@@ -109,10 +99,11 @@ def _run(study: Study, sites: Sequence[Records] | None, how: _How) -> Release:
     if not 0 <= how.rows <= MOST_ROWS:
         sample = f"a sample of 0 to {MOST_ROWS:,} rows"
         raise StudyError(sample, f"{how.rows}", "ask for 1000; draw more from the release")
-    with workplace(how.out, how.resume) as folder:
+    out = None if how.out is None else Path(how.out)
+    with workplace(out, how.resume) as folder:
         journal = Journal.open(folder, study, how.seed, how.resume)
         rng = journal.streams.child("data")
-        data = load_sites(study, sites, rng=rng, progress=partial(how.progress, "reading"))
+        data = load_sites(study, sites, rng=rng, progress=partial(how.tell, "reading"))
         with ExitStack() as stack:
             ledger = stack.enter_context(Ledger(folder / "ledger.jsonl"))
             held = _sites(study, recipe, data, journal, folder)
@@ -126,14 +117,14 @@ def _run(study: Study, sites: Sequence[Records] | None, how: _How) -> Release:
                 ledger,
                 journal.streams,
                 journal.source,
-                Checkpoint(folder) if how.out is not None else None,
-                partial(how.progress, "training"),
+                Checkpoint(folder) if out is not None else None,
+                partial(how.tell, "training"),
             )
             model = recipe.finish(engine.train(), rng=journal.streams.child("finish"))
             release = _release(study, recipe, model, engine, how.rows)
             note_release(study, journal.run, ledger.head)
-        if how.out is not None:
-            release.save(how.out)
+        if out is not None:
+            release.save(out)
     return release
 
 
