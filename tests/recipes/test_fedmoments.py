@@ -22,8 +22,7 @@ from understudy.data.shards import Shards
 from understudy.data.table import from_frame
 from understudy.errors import StudyError
 from understudy.recipes import build
-from understudy.recipes.fedmoments import _COUNT, _MEAN, FedMoments
-from understudy.recipes.options import FedMomentsOptions
+from understudy.recipes.fedmoments import _BOUND, _COUNT, _MEAN, FedMoments
 from understudy.rng import Streams
 from understudy.run import run
 
@@ -101,7 +100,7 @@ def test_the_bound_is_reached_so_no_noise_is_wasted() -> None:
 def test_a_person_counts_with_all_rows_and_a_site_as_a_whole() -> None:
     columns = dict(person="id", rows_per_person=3)
     schema = Schema("table", "clinic", 500, COLUMNS, label="ill", **columns)  # type: ignore[arg-type]
-    one = FedMomentsOptions().bound
+    one = _BOUND
     person = built(schema, privacy={"unit": "person"})
     assert person.plan.own.parts[0].mechanism.bound == pytest.approx(3 * one)
     site = built(TABLE, sites=1, privacy={"unit": "site"})
@@ -117,7 +116,7 @@ def test_counts_means_and_squares_are_all_noised(tmp_path: Path, trust: str, fac
     made, ledger = engine(recipe, tmp_path, data=data)
     with ledger:
         noise = made.train()["moments"].double().numpy()
-    std = 2.0 * recipe.options.bound * factor
+    std = 2.0 * _BOUND * factor
     assert noise.shape[0] == IMAGE.n_classes
     assert np.all(noise[:, 0] != 0) and np.abs(noise[:, 0]).max() < 5 * std
     assert noise.std() == pytest.approx(std, rel=0.05)

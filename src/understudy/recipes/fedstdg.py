@@ -22,14 +22,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from understudy.data.schema import Schema
 from understudy.errors import StudyError
-from understudy.federation.info import RecipeInfo
 from understudy.federation.recipe import State, Task, Update
 from understudy.federation.site import Site
 from understudy.nets import layers
@@ -55,12 +53,10 @@ _WIDE = 2.0  # how far the mixed levels of uniform series spread, in logits
 
 
 @dataclass(frozen=True)
-class FedSTDG(SharedWAE):
+class FedSTDG(SharedWAE[FedSTDGOptions]):
     """See the module's paragraph; the methods follow Algorithms 6–8."""
 
-    options: FedSTDGOptions
-
-    info: ClassVar[RecipeInfo] = CATALOGUE["fedstdg"]
+    info = CATALOGUE["fedstdg"]
 
     @cached_property
     def spec(self) -> Autoencoder:

@@ -14,14 +14,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from understudy.data.schema import Schema
 from understudy.data.shards import Shards
-from understudy.federation.info import RecipeInfo
 from understudy.federation.planning import Terms
 from understudy.federation.recipe import Recipe, State, Task, Update
 from understudy.federation.site import Site, clipping
@@ -40,12 +38,10 @@ __all__ = ["FedVAE", "build"]
 
 
 @dataclass(frozen=True)
-class FedVAE(SharedVAE):
+class FedVAE(SharedVAE[FedVAEOptions]):
     """See the module's paragraph; the methods follow Algorithms 4–7."""
 
-    options: FedVAEOptions
-
-    info: ClassVar[RecipeInfo] = CATALOGUE["fedvae"]
+    info = CATALOGUE["fedvae"]
 
     @cached_property
     def spec(self) -> Autoencoder:

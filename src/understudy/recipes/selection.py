@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from understudy.data.schema import Schema
 from understudy.data.shards import Shards
 from understudy.federation.info import RecipeInfo
 from understudy.federation.planning import pure_plan
@@ -22,10 +21,10 @@ from understudy.federation.recipe import State, Task
 from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection, optimal_output
-from understudy.recipes.fedavg import Local
+from understudy.recipes.fedavg import Local, Trained
 from understudy.recipes.options import LEAST_TOP, SelectionOptions
 from understudy.rng import Streams
-from understudy.study import Study, Training
+from understudy.study import Study
 from understudy.training.server import ServerOptimiser
 
 __all__ = [
@@ -38,6 +37,7 @@ __all__ = [
     "selection_plan",
 ]
 
+Options = TypeVar("Options", bound=SelectionOptions)
 _PLAIN_EPOCHS = 10  # without privacy
 _HARDLY = 1e-30  # above no change, and below any
 
@@ -74,14 +74,8 @@ def selection_plan(
 
 
 @dataclass(frozen=True)
-class VotedModel:
+class VotedModel(Trained[Options]):
     """A model ``[1, P]`` that the sites' votes move; sites keep nothing."""
-
-    schema: Schema
-    plan: PrivacyPlan
-    options: SelectionOptions
-    training: Training
-    base: Path = Path()  # where the study file lies
 
     @property
     def server(self) -> ServerOptimiser:

@@ -10,44 +10,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from understudy.data.schema import Schema
-from understudy.federation.info import RecipeInfo
 from understudy.federation.phases import then
 from understudy.federation.planning import Terms, noised_plan
 from understudy.federation.recipe import Recipe, State
 from understudy.nets import layers
 from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder, init, vae_loss
 from understudy.nets.layers import Params
-from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import public, vae, warm
+from understudy.recipes.fedavg import Trained
 from understudy.recipes.options import VAEOptions
 from understudy.recipes.public import Examples
 from understudy.release.generator import Generator
 from understudy.rng import Streams
-from understudy.study import Study, Training
+from understudy.study import Study
 from understudy.training.loop import Batch
 from understudy.training.server import ServerOptimiser
 
 __all__ = ["SharedVAE", "build", "own_encoder"]
 
+Options = TypeVar("Options", bound=VAEOptions)
+
 
 @dataclass(frozen=True)
-class SharedVAE:
+class SharedVAE(Trained[Options]):
     """The plan's only part is what is shared; its name is also the name in the server's state."""
-
-    schema: Schema
-    plan: PrivacyPlan
-    options: VAEOptions
-    training: Training
-    base: Path = Path()  # where the study file lies
-
-    info: ClassVar[RecipeInfo]
 
     @property
     def shared(self) -> str:
@@ -123,7 +114,7 @@ class SharedVAE:
 
 
 def build(
-    kind: type[SharedVAE],
+    kind: type[SharedVAE[Any]],
     study: Study,
     own: VAEOptions,
     part: Mapping[str, tuple[int, ...]],

@@ -19,14 +19,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from understudy.data.schema import Schema
 from understudy.errors import StudyError
-from understudy.federation.info import RecipeInfo
 from understudy.federation.recipe import State, Task, Update
 from understudy.federation.site import Site
 from understudy.nets import classifier, layers
@@ -51,12 +50,10 @@ _BALANCE = 1 / 3  # power of a layer's share of the largest one by which its vot
 
 
 @dataclass(frozen=True)
-class SignDS(VotedModel):
+class SignDS(VotedModel[SignDSOptions]):
     """See the module's paragraph; the methods follow Algorithm 1."""
 
-    options: SignDSOptions
-
-    info: ClassVar[RecipeInfo] = CATALOGUE["signds"]
+    info = CATALOGUE["signds"]
 
     @cached_property
     def spec(self) -> ClassifierNet:

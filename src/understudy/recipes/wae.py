@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -28,14 +29,13 @@ from understudy.training.optim import Adam
 
 __all__ = ["UNIFORM_ROWS", "SharedWAE"]
 
+Options = TypeVar("Options", bound=WAEOptions)
 UNIFORM_ROWS = 10_000
 
 
 @dataclass(frozen=True)
-class SharedWAE(VotedModel, ABC):
+class SharedWAE(VotedModel[Options], ABC):
     """An autoencoder that votes move as a whole; a recipe says what a round is about."""
-
-    options: WAEOptions
 
     @property
     @abstractmethod

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
 from understudy.data.onehot import OneHot
 from understudy.data.schema import Schema
-from understudy.federation.info import RecipeInfo
 from understudy.nets.autoencoder import Autoencoder
 from understudy.recipes import vae
 from understudy.recipes.catalogue import CATALOGUE
@@ -24,12 +23,10 @@ __all__ = ["DpFedWAERecipe", "nets"]
 
 
 @dataclass(frozen=True)
-class DpFedWAERecipe(SharedWAE):
+class DpFedWAERecipe(SharedWAE[DpFedWAEOptions]):
     """A Wasserstein autoencoder under these options; a table's rows are yes-or-no features."""
 
-    options: DpFedWAEOptions
-
-    info: ClassVar[RecipeInfo] = CATALOGUE["dp_fed_wae"]
+    info = CATALOGUE["dp_fed_wae"]
 
     @property
     @abstractmethod

@@ -11,14 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from understudy.data.shards import Shards
 from understudy.errors import PrivacyError
-from understudy.federation.info import RecipeInfo
 from understudy.federation.planning import Terms, noised_plan
 from understudy.federation.recipe import Recipe, State, Task, Update
 from understudy.federation.site import Site, clipping
@@ -44,12 +42,10 @@ UNPROVEN = (
 
 
 @dataclass(frozen=True)
-class PaperDpdFVAE(SharedVAE):
+class PaperDpdFVAE(SharedVAE[DpdFVAEOptions]):
     """See the module's paragraph."""
 
-    options: DpdFVAEOptions
-
-    info: ClassVar[RecipeInfo] = CATALOGUE["dpd_fvae"]
+    info = CATALOGUE["dpd_fvae"]
 
     def memory(self, site: str) -> State:
         """The encoder, from a public start."""

@@ -17,14 +17,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from understudy.data.schema import Schema
 from understudy.errors import StudyError
-from understudy.federation.info import RecipeInfo
 from understudy.federation.planning import Terms
 from understudy.federation.recipe import Recipe, State, Task, Update
 from understudy.federation.site import Site, clipping
@@ -69,12 +67,10 @@ _SINGLE = (
 
 
 @dataclass(frozen=True)
-class RecordDpdFVAE(SharedVAE):
+class RecordDpdFVAE(SharedVAE[DpdFVAEOptions]):
     """See the module's paragraph."""
 
-    options: DpdFVAEOptions
-
-    info: ClassVar[RecipeInfo] = CATALOGUE["dpd_fvae"]
+    info = CATALOGUE["dpd_fvae"]
 
     def __post_init__(self) -> None:
         _check_separable(self)

@@ -8,11 +8,9 @@ synchronised: the paper's vanilla fVAE.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
-from understudy.federation.info import RecipeInfo
 from understudy.federation.planning import Terms
 from understudy.federation.recipe import Recipe, State, Task, Update
 from understudy.federation.site import Site
@@ -32,12 +30,10 @@ _STEPS = 6
 
 
 @dataclass(frozen=True)
-class ClientDpdFVAE(SharedVAE):
+class ClientDpdFVAE(SharedVAE[DpdFVAEOptions]):
     """C-DPD-fVAE, Algorithm 1."""
 
-    options: DpdFVAEOptions
-
-    info: ClassVar[RecipeInfo] = CATALOGUE["dpd_fvae"]
+    info = CATALOGUE["dpd_fvae"]
 
     @property
     def shared(self) -> str:
