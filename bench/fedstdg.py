@@ -44,7 +44,7 @@ from understudy.evaluation.forecasts import Forecasting
 from understudy.federation.recipe import State, Task, Update
 from understudy.federation.site import Site
 from understudy.privacy.claim import headline
-from understudy.recipes import RECIPES, build, fedstdg
+from understudy.recipes import build, fedstdg
 from understudy.recipes.fedstdg import FedSTDG
 from understudy.release.generator import Generator
 from understudy.rng import Streams
@@ -233,7 +233,7 @@ def trained(cell: Cell, data: Data, seed: int, quick: bool) -> Release:
     """One run of the product on all sites."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        stack.enter_context(patch.dict(RECIPES, {"fedstdg": ATTACKS[cell.attack]}))
+        stack.enter_context(patch.object(fedstdg, "FedSTDG", ATTACKS[cell.attack]))
         stack.enter_context(patch.object(fedstdg, "_smooth", START))
         write(Records(series=data.public), folder / "public.npz")
         made = study(cell, data.schema, folder, quick)

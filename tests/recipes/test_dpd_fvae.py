@@ -23,8 +23,7 @@ from understudy.nets.autoencoder import DECODER, ENCODER, decode, encode, vae_lo
 from understudy.privacy.claim import claims
 from understudy.privacy.clip import Bounded
 from understudy.privacy.ledger import Ledger, read_entries, receipts_in
-from understudy.recipes import public, vae
-from understudy.recipes.dpd_fvae import DpdFVAE
+from understudy.recipes import build, public, vae
 from understudy.recipes.dpd_fvae import records as record_form
 from understudy.recipes.shared_vae import own_encoder
 from understudy.release.card import write_card
@@ -70,7 +69,7 @@ def study(schema: Schema = TABLE, *, rounds: int = 2, base: Path = Path(), **tab
 
 
 def recipe(schema: Schema = TABLE, **tables: Any) -> Any:
-    return DpdFVAE.build(study(schema, **tables))
+    return build(study(schema, **tables))
 
 
 def shards(schema: Schema, counts: list[int], seed: int = 0) -> Shards:
@@ -650,7 +649,7 @@ def test_a_cap_below_the_studys_epsilon_refuses_it_where_the_server_noises(
 def test_public_rows_may_not_be_those_of_a_site(tmp_path: Path) -> None:
     folder(tmp_path)
     with pytest.raises(StudyError, match="own rows"):
-        DpdFVAE.build(named(tmp_path, recipe={"public": "a.csv"}))
+        build(named(tmp_path, recipe={"public": "a.csv"}))
 
 
 @pytest.mark.parametrize("encoder", ["frozen", "paper"])

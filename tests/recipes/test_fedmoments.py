@@ -21,8 +21,8 @@ from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
 from understudy.data.table import from_frame
 from understudy.errors import StudyError
-from understudy.recipes.fedmoments import FedMoments
-from understudy.recipes.options import FedMomentsOptions
+from understudy.recipes import build
+from understudy.recipes.fedmoments import _BOUND, _COUNT, _MEAN, FedMoments
 from understudy.rng import Streams
 from understudy.run import run
 
@@ -46,7 +46,7 @@ def built(schema: Schema, sites: int = 3, **tables: Any) -> FedMoments:
     if "epsilon" in privacy or privacy.get("trust") == "none":
         del privacy["noise"]
     asked = study("fedmoments", sites, schema=schema, privacy=privacy, **tables)
-    return FedMoments.build(asked)
+    return build(asked)
 
 
 def table(n: int, seed: int = 0, *, ill: str | None = None) -> Records:
@@ -82,15 +82,11 @@ def summed(recipe: FedMoments, x: np.ndarray, y: np.ndarray, sites: int = 1) -> 
 @given(data=st.data())
 def test_a_record_moves_the_sum_by_no_more_than_the_bound(kind: str, data: st.DataObject) -> None:
     schema = SCHEMAS[kind]
-    weights = st.floats(0.05, 3)
-    own = dict.fromkeys(("radius", "count_weight", "mean_weight", "square_weight"))
-    recipe = built(schema, recipe={name: data.draw(weights) for name in own})
+    recipe = built(schema)
     x = data.draw(arrays(np.float32, (4, schema.width), elements=st.floats(0, 1, width=32)))
     y = np.array(data.draw(st.lists(st.integers(0, schema.n_classes - 1), min_size=4, max_size=4)))
     moved = summed(recipe, x, y) - summed(recipe, x[:3], y[:3])
-    a, b, c, r = (getattr(recipe.options, name) for name in
-                  ("count_weight", "mean_weight", "square_weight", "radius"))  # fmt: skip
-    assert float(moved.norm()) <= math.sqrt(a**2 + b**2 * r**2 + c**2 * r**4) * (1 + 1e-9)
+    assert float(moved.norm()) <= math.sqrt(_COUNT**2 + _MEAN**2 + 1) * (1 + 1e-9)
     assert float(moved[np.arange(schema.n_classes) != y[3]].abs().max()) < 1e-9  # its own block
 
 
@@ -104,7 +100,7 @@ def test_the_bound_is_reached_so_no_noise_is_wasted() -> None:
 def test_a_person_counts_with_all_rows_and_a_site_as_a_whole() -> None:
     columns = dict(person="id", rows_per_person=3)
     schema = Schema("table", "clinic", 500, COLUMNS, label="ill", **columns)  # type: ignore[arg-type]
-    one = FedMomentsOptions().bound
+    one = _BOUND
     person = built(schema, privacy={"unit": "person"})
     assert person.plan.own.parts[0].mechanism.bound == pytest.approx(3 * one)
     site = built(TABLE, sites=1, privacy={"unit": "site"})
@@ -120,13 +116,13 @@ def test_counts_means_and_squares_are_all_noised(tmp_path: Path, trust: str, fac
     made, ledger = engine(recipe, tmp_path, data=data)
     with ledger:
         noise = made.train()["moments"].double().numpy()
-    std = 2.0 * recipe.options.bound * factor
+    std = 2.0 * _BOUND * factor
     assert noise.shape[0] == IMAGE.n_classes
     assert np.all(noise[:, 0] != 0) and np.abs(noise[:, 0]).max() < 5 * std
     assert noise.std() == pytest.approx(std, rel=0.05)
     told = recipe._moments(noise)
-    assert told.count_std * recipe.options.count_weight == pytest.approx(std)
-    assert told.square_std * recipe.options.square_weight == pytest.approx(std)
+    assert told.count_std * _COUNT == pytest.approx(std)
+    assert told.square_std == pytest.approx(std)
     rows, columns = np.triu_indices(told.squares.shape[1], 1)
     off = told.squares[:, rows, columns]
     assert off.std() == pytest.approx(told.square_std / math.sqrt(2), rel=0.05)
@@ -219,13 +215,10 @@ def test_what_is_released_depends_on_the_noisy_sum_alone() -> None:
     assert set(finished[0].arrays) == {"mean", "factor", "basis", "origin"}
 
 
-@pytest.mark.parametrize(
-    "key", ["radius", "count_weight", "mean_weight", "square_weight", "spread"]
-)
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
-def test_options_that_make_no_sense_are_refused(key: str, value: float) -> None:
-    with pytest.raises(StudyError, match=key):
-        built(TABLE, recipe={key: value})
+def test_options_that_make_no_sense_are_refused(value: float) -> None:
+    with pytest.raises(StudyError, match="spread"):
+        built(TABLE, recipe={"spread": value})
 
 
 def test_no_coefficients_and_too_many_features_are_refused() -> None:

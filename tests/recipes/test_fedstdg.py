@@ -15,7 +15,7 @@ from understudy.federation.gather import PlainSum
 from understudy.privacy.claim import claims
 from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection
-from understudy.recipes import build, selection, vae
+from understudy.recipes import build, vae
 from understudy.recipes.fedstdg import FedSTDG
 from understudy.rng import NoiseSource, Streams
 from understudy.run import run
@@ -162,7 +162,7 @@ def test_one_sgd_step_is_the_local_training_of_choices_alone() -> None:
 
 
 def local_training(made: FedSTDG) -> tuple[int | None, str | None]:
-    how = selection.local(made.training, made.plan).training
+    how = made.how.training
     return how.epochs, how.optimiser
 
 

@@ -14,6 +14,7 @@ from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
 from understudy.errors import StudyError
 from understudy.nets import layers
+from understudy.recipes import build
 from understudy.recipes.fedvae import FedVAE
 from understudy.rng import Streams
 from understudy.study import Study
@@ -46,7 +47,7 @@ def recipe(schema: Schema, *, rounds: int = 4, sites: int = 4, **tables: Any) ->
         "recipe": own,
         **tables,
     }
-    return FedVAE.build(Study.parse(data, schema=schema))
+    return build(Study.parse(data, schema=schema))
 
 
 def shards(schema: Schema, labels: list[list[int]]) -> Shards:

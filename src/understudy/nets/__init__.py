@@ -1,1 +1,1 @@
-"""Networks whose parameters and batches carry a leading client axis (design.md §3A)."""
+"""Networks whose parameters and batches carry a leading client axis."""

@@ -1,7 +1,7 @@
 """Layers for a stack of clients.
 
 Parameters are ``dict[str, Tensor [C, …]]`` and inputs ``[C, B, …]``: one call runs the
-same layer of C different clients (design.md §3A). Dense layers are one batched matrix
+same layer of C different clients. Dense layers are one batched matrix
 product; convolutions gain nothing from stacking (grouped convolutions lose), so they run
 client by client and the training loop gives them chunks of one client, unless they are small
 enough to be a product of patches (`patches`). A net is a tuple of layers; a layer is a frozen

@@ -1,7 +1,7 @@
 """The maximum mean discrepancy between codes and their prior, for a stack of clients.
 
 It sees all rows of a client together: harmless where whole updates are clipped or selected,
-refused in a DP-SGD step (design.md §4.7).
+refused in a DP-SGD step.
 """
 
 from __future__ import annotations

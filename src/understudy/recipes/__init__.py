@@ -1,18 +1,18 @@
-"""The systems, one file each. The list is a literal table: nothing is found by scanning.
+"""The systems, one module each, listed in `catalogue`: nothing is found by scanning.
 
-What a recipe is stands in `catalogue`; the recipe itself is loaded when a study asks for it.
+The recipe itself is loaded when a study asks for it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from understudy.errors import StudyError
 from understudy.federation.info import RecipeInfo
 from understudy.recipes.catalogue import CATALOGUE
-from understudy.settings import nearest
+from understudy.settings import nearest, options
 from understudy.study import Study
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ __all__ = ["RECIPES", "build", "infos"]
 
 
 class Builder(Protocol):
-    """What makes a recipe from a study: a recipe's class, or an entry of the table below."""
+    """What makes a recipe from a study: a recipe's class, or an entry of the list below."""
 
     @property
     def info(self) -> RecipeInfo:
@@ -34,30 +34,18 @@ class Builder(Protocol):
 
 @dataclass(frozen=True)
 class Listed:
-    """A recipe by name and class, loaded on use."""
+    """A recipe of the catalogue; its module is loaded on use, and has a ``build``."""
 
-    name: str
-    kind: str
-
-    @property
-    def info(self) -> RecipeInfo:
-        """What the recipe is."""
-        return CATALOGUE[self.name]
+    info: RecipeInfo
 
     def build(self, study: Study) -> Recipe:
         """Load the recipe and let it read the study."""
-        found: Recipe = getattr(import_module(f"{__name__}.{self.name}"), self.kind).build(study)
+        own: Any = options(self.info.options, study.options)
+        found: Recipe = import_module(f"{__name__}.{self.info.name}").build(study, own)
         return found
 
 
-RECIPES: dict[str, Builder] = {
-    "fedvae": Listed("fedvae", "FedVAE"),
-    "dpd_fvae": Listed("dpd_fvae", "DpdFVAE"),
-    "signds": Listed("signds", "SignDS"),
-    "dp_fed_wae": Listed("dp_fed_wae", "DpFedWAE"),
-    "fedstdg": Listed("fedstdg", "FedSTDG"),
-    "fedmoments": Listed("fedmoments", "FedMoments"),
-}
+RECIPES: dict[str, Builder] = {name: Listed(info) for name, info in CATALOGUE.items()}
 
 
 def infos() -> dict[str, RecipeInfo]:

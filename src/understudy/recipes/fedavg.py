@@ -7,20 +7,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Generic, TypeVar
 
 from torch import Tensor
 
+from understudy.data.schema import Schema
 from understudy.data.shards import Shards
+from understudy.federation.info import RecipeInfo
 from understudy.nets.layers import Params
+from understudy.privacy.plan import PrivacyPlan
 from understudy.rng import Draws
+from understudy.settings import Settings
 from understudy.study import Training
 from understudy.training import batches
 from understudy.training.loop import Loss, train
 from understudy.training.optim import Adam, Optimiser, Sgd
 
-__all__ = ["Local"]
+__all__ = ["Local", "Trained"]
 
 _BATCH, _RATE = 32, 1e-3
+Options = TypeVar("Options", bound=Settings)
+
+
+@dataclass(frozen=True)
+class Trained(Generic[Options]):
+    """What recipes hold whose sites train a net."""
+
+    schema: Schema
+    plan: PrivacyPlan
+    options: Options
+    training: Training
+    base: Path = Path()  # where the study file lies
+
+    info: ClassVar[RecipeInfo]
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""fedmoments: one noisy sum of class moments, then Gaussian samples (systems §10).
+"""fedmoments: one noisy sum of class moments, then Gaussian samples.
 
 Each record x (low-frequency cosine coefficients of an image or series, or centred columns of a
-table, ‖x‖ ≤ R enforced) adds φ = (a, b·x, c·svec(xxᵀ)) to its class's block. One sum, one
-Gaussian mechanism with sensitivity √(a² + b²R² + c²R⁴); counts, means and second moments are all
+table, ‖x‖ ≤ 1 enforced) adds φ = (a, b·x, svec(xxᵀ)) to its class's block. One sum, one
+Gaussian mechanism with sensitivity √(a² + b² + 1); counts, means and second moments are all
 noised. What the server does with the noisy sum is post-processing: `moments` removes noise,
 `copula` gives the columns of a table their own margins.
 """
@@ -27,17 +27,19 @@ from understudy.federation.recipe import State, Task, Update
 from understudy.federation.site import Site
 from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.plan import PrivacyPlan
-from understudy.recipes import catalogue
+from understudy.recipes.catalogue import CATALOGUE
 from understudy.recipes.copula import latents
 from understudy.recipes.features import Space, space, svec, unsvec
 from understudy.recipes.moments import Gaussians, Moments, denoise
 from understudy.recipes.options import FedMomentsOptions
 from understudy.release.generator import Generator
 from understudy.rng import Streams
-from understudy.study import Study, options
+from understudy.study import Study
 
-__all__ = ["FedMoments"]
+__all__ = ["FedMoments", "build"]
 
+_COUNT, _MEAN = 0.3, 0.5  # a and b: weights of the count and of the means
+_BOUND = math.sqrt(_COUNT**2 + _MEAN**2 + 1)  # ‖φ‖ at most
 _WIDEST = 600  # features: their second moments are 180,300 numbers per class
 
 
@@ -49,17 +51,7 @@ class FedMoments:
     plan: PrivacyPlan
     options: FedMomentsOptions
 
-    info: ClassVar[RecipeInfo] = catalogue.FEDMOMENTS
-
-    @classmethod
-    def build(cls, study: Study) -> FedMoments:
-        """One round, whatever the study says about rounds."""
-        own = options(FedMomentsOptions, study.options)
-        d = _features_of(study.schema, own)
-        shape = (study.schema.n_classes, 1 + d + d * (d + 1) // 2)
-        terms = Terms(bound=own.bound, combine="sum")
-        plan = noised_plan(study, cls.info, {"moments": shape}, terms, rounds=1)
-        return cls(study.schema, plan, own)
+    info: ClassVar[RecipeInfo] = CATALOGUE["fedmoments"]
 
     @cached_property
     def _space(self) -> Space:
@@ -104,31 +96,30 @@ class FedMoments:
         return Generator("gaussian", {k: v.float() for k, v in tensors.items()}, config, balance)
 
     def _phi(self, x: Tensor, y: Tensor) -> Tensor:
-        """φ of each row: ``[n, 1 + d + d(d+1)/2]``, of norm at most ``bound``.
+        """φ of each row: ``[n, 1 + d + d(d+1)/2]``, of norm at most √(a² + b² + 1).
 
         In double: a product's rounding depends on how many rows it is taken of, so in single
         precision one record would move the φ of others by more than the clip's slack allows.
         """
-        own, place = self.options, self._space
+        place = self._space
         z = (x.double() - torch.from_numpy(place.origin)) @ torch.from_numpy(place.into)
-        z = z * (own.radius / z.norm(dim=1, keepdim=True).clamp(min=own.radius))
+        z = z * (1 / z.norm(dim=1, keepdim=True).clamp(min=1.0))
         phi = z.new_empty(len(z), self.plan.own.parts[0].shape[1])
-        phi[:, 0], phi[:, 1 : 1 + z.shape[1]] = own.count_weight, own.mean_weight * z
-        svec(z * math.sqrt(own.square_weight), out=phi[:, 1 + z.shape[1] :])
+        phi[:, 0], phi[:, 1 : 1 + z.shape[1]] = _COUNT, _MEAN * z
+        svec(z, out=phi[:, 1 + z.shape[1] :])
         return phi
 
     def _moments(self, sums: np.ndarray) -> Moments:
         """The noisy sum taken apart, with the noise each piece carries."""
-        own, d = self.options, len(self._space.expected)
-        std = _std(self.plan)
+        d, std = len(self._space.expected), _std(self.plan)
         return Moments(
-            counts=sums[:, 0] / own.count_weight,
-            sums=sums[:, 1 : 1 + d] / own.mean_weight,
-            squares=unsvec(sums[:, 1 + d :], d) / own.square_weight,
-            count_std=std / own.count_weight,
-            sum_std=std / own.mean_weight,
-            square_std=std / own.square_weight,
-            expected=self._space.expected * own.radius**2,
+            counts=sums[:, 0] / _COUNT,
+            sums=sums[:, 1 : 1 + d] / _MEAN,
+            squares=unsvec(sums[:, 1 + d :], d),
+            count_std=std / _COUNT,
+            sum_std=std / _MEAN,
+            square_std=std,
+            expected=self._space.expected,
         )
 
     @property
@@ -146,6 +137,15 @@ class FedMoments:
         means, factors = (np.stack(arrays) for arrays in zip(*per_class, strict=True))
         width = self.schema.width
         return {"mean": means, "factor": factors, "basis": np.eye(width), "origin": np.zeros(width)}
+
+
+def build(study: Study, own: FedMomentsOptions) -> FedMoments:
+    """One round, whatever the study says about rounds."""
+    d = _features_of(study.schema, own)
+    shape = (study.schema.n_classes, 1 + d + d * (d + 1) // 2)
+    terms = Terms(bound=_BOUND, combine="sum")
+    plan = noised_plan(study, FedMoments.info, {"moments": shape}, terms, rounds=1)
+    return FedMoments(study.schema, plan, own)
 
 
 def _std(plan: PrivacyPlan) -> float:

@@ -22,33 +22,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from understudy.data.schema import Schema
 from understudy.errors import StudyError
-from understudy.federation.info import RecipeInfo
-from understudy.federation.planning import pure_plan
 from understudy.federation.recipe import State, Task, Update
 from understudy.federation.site import Site
 from understudy.nets import layers
 from understudy.nets.autoencoder import Autoencoder, decode, encode, init, reconstruction
-from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.privacy.respond import Response, debiased, is_small
 from understudy.privacy.select import Selection
-from understudy.recipes import catalogue, public, selection, vae, warm
+from understudy.recipes import public, selection, vae, warm
+from understudy.recipes.catalogue import CATALOGUE
 from understudy.recipes.options import FedSTDGOptions
 from understudy.recipes.wae import SharedWAE
 from understudy.release.generator import Generator
 from understudy.rng import Streams
-from understudy.study import Study, options
+from understudy.study import Study
 from understudy.training.loop import Batch, train
 from understudy.training.optim import Adam
 from understudy.training.server import ServerOptimiser
 
-__all__ = ["FedSTDG"]
+__all__ = ["FedSTDG", "build"]
 
 _UNIFORM_ROWS = 5_000
 _FACTOR_WEIGHT = 0.1  # of finding the factors, beside making the series
@@ -56,21 +53,10 @@ _WIDE = 2.0  # how far the mixed levels of uniform series spread, in logits
 
 
 @dataclass(frozen=True)
-class FedSTDG(SharedWAE):
+class FedSTDG(SharedWAE[FedSTDGOptions]):
     """See the module's paragraph; the methods follow Algorithms 6–8."""
 
-    options: FedSTDGOptions
-
-    info: ClassVar[RecipeInfo] = catalogue.FEDSTDG
-
-    @classmethod
-    def build(cls, study: Study) -> FedSTDG:
-        """The recipe of a study: coordinates and, where γ adapts, one bit."""
-        own = options(FedSTDGOptions, study.options)
-        _refuse_idle(study, own)
-        notes = public.notes(study, own)
-        plan = _plan(study, own, vae.size(_spec(study.schema, own)), notes)
-        return cls(study.schema, plan, own, study.training, study.base)
+    info = CATALOGUE["fedstdg"]
 
     @cached_property
     def spec(self) -> Autoencoder:
@@ -85,8 +71,7 @@ class FedSTDG(SharedWAE):
     @property
     def server(self) -> ServerOptimiser:
         """θ ← θ + mean vote; γ is in the state where it adapts."""
-        made = selection.server(self.options, self.plan)
-        return replace(made, rate=1.0, decay="none") if self.adapts else made
+        return replace(super().server, rate=1.0, decay="none") if self.adapts else super().server
 
     def init(self, *, rng: Streams) -> State:
         """A fresh autoencoder, pre-trained where asked for, and γ."""
@@ -102,7 +87,7 @@ class FedSTDG(SharedWAE):
     def task(self, state: State, round: int) -> Task:
         """The whole autoencoder; with bits, the size below which an update counts as small."""
         if not self.adapts:
-            return Task({"model": state["model"]})
+            return super().task(state, round)
         return Task({"model": state["model"]}, {"level": self.options.fall * float(state["rate"])})
 
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
@@ -146,8 +131,16 @@ class FedSTDG(SharedWAE):
     def finish(self, state: State, *, rng: Streams) -> Generator:
         """The decoder of the averaged last models."""
         decoder = self.decoder(self.server.released(state))
-        config = {"net": self.spec.to_config(), "width": self.schema.width, "sharpness": 1.0}
-        return Generator("decoder", {"decoder": decoder}, config, vae.balance(self.schema))
+        return vae.decoder_release(self.schema, self.spec, decoder)
+
+
+def build(study: Study, own: FedSTDGOptions) -> FedSTDG:
+    """The recipe of a study: coordinates and, where γ adapts, one bit."""
+    _refuse_idle(study, own)
+    size, notes = vae.size(_spec(study.schema, own)), public.notes(study, own)
+    bit = 0.0 if own.adaptive == "none" else own.bit
+    plan = selection.selection_plan(study, FedSTDG.info, size, own, notes=notes, bit=bit)
+    return FedSTDG(study.schema, plan, own, study.training, study.base)
 
 
 def _refuse_idle(study: Study, own: FedSTDGOptions) -> None:
@@ -159,21 +152,6 @@ def _refuse_idle(study: Study, own: FedSTDGOptions) -> None:
             f'{", ".join(given)} with adaptive = "none"',
             "set adaptive, or remove these options",
         )
-
-
-def _plan(study: Study, own: FedSTDGOptions, size: int, notes: tuple[str, ...]) -> PrivacyPlan:
-    if own.adaptive == "none":
-        return selection.selection_plan(study, FedSTDG.info, size, own, notes=notes)
-
-    def parts(epsilon: float) -> tuple[Part, ...]:
-        rule = selection.selection(size, own, (1 - own.bit) * epsilon)
-        bit = Response(own.bit * epsilon)
-        return (
-            Part("update", (size,), "mean", "client", rule),
-            Part("small", (), "mean", "client", bit),
-        )
-
-    return pure_plan(study, FedSTDG.info, parts, notes=notes)
 
 
 def _spec(schema: Schema, own: FedSTDGOptions) -> Autoencoder:

@@ -14,51 +14,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from understudy.data.schema import Schema
 from understudy.data.shards import Shards
-from understudy.federation.info import RecipeInfo
-from understudy.federation.phases import Then, then
-from understudy.federation.planning import Terms, noised_plan
-from understudy.federation.recipe import State, Task, Update
+from understudy.federation.planning import Terms
+from understudy.federation.recipe import Recipe, State, Task, Update
 from understudy.federation.site import Site, clipping
 from understudy.nets import layers
 from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder
 from understudy.privacy.clip import clip
-from understudy.recipes import catalogue, public, vae, warm
+from understudy.recipes import shared_vae, vae
+from understudy.recipes.catalogue import CATALOGUE
 from understudy.recipes.fedavg import Local
 from understudy.recipes.options import FedVAEOptions
 from understudy.recipes.shared_vae import SharedVAE, own_encoder
-from understudy.study import Study, options
+from understudy.study import Study
 from understudy.training import batches
 
-__all__ = ["FedVAE"]
+__all__ = ["FedVAE", "build"]
 
 
 @dataclass(frozen=True)
-class FedVAE(SharedVAE):
+class FedVAE(SharedVAE[FedVAEOptions]):
     """See the module's paragraph; the methods follow Algorithms 4–7."""
 
-    options: FedVAEOptions
-
-    info: ClassVar[RecipeInfo] = catalogue.FEDVAE
-
-    @classmethod
-    def build(cls, study: Study) -> FedVAE | Then:
-        """The recipe of a study; K decoders are clipped to S/√K each and make one event."""
-        own = options(FedVAEOptions, study.options)
-        shape = decoder_shape(study.schema, own)
-        first = warm.start(study, own)
-        notes = public.notes(study, own)
-        terms = Terms(bound=0.2, blocks=shape[0])
-        before = warm.plan_of(first)
-        plan = noised_plan(study, cls.info, {"decoder": shape}, terms, before=before, notes=notes)
-        recipe = cls(study.schema, plan, own, study.training, study.base)
-        return recipe if first is None else then(first, recipe)
+    info = CATALOGUE["fedvae"]
 
     @cached_property
     def spec(self) -> Autoencoder:
@@ -113,10 +96,12 @@ class FedVAE(SharedVAE):
         return batches.Holdings.of(data)
 
 
-def decoder_shape(schema: Schema, own: FedVAEOptions) -> tuple[int, int]:
-    """(VAEs per site, parameters of one decoder)."""
-    members = schema.n_classes if own.classes == "separate" else 1
-    return members, layers.size(autoencoder(schema, own).decoder)
+def build(study: Study, own: FedVAEOptions) -> Recipe:
+    """The recipe of a study; K decoders are clipped to S/√K each and make one event."""
+    members = study.schema.n_classes if own.classes == "separate" else 1
+    size = layers.size(autoencoder(study.schema, own).decoder)
+    terms = Terms(bound=0.2, blocks=members)
+    return shared_vae.build(FedVAE, study, own, {"decoder": (members, size)}, terms)
 
 
 def autoencoder(schema: Schema, own: FedVAEOptions) -> Autoencoder:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -131,12 +130,6 @@ class FedMomentsOptions(Settings):
     """``[recipe]`` of a fedmoments study."""
 
     coefficients: int = setting(150, "cosine coefficients kept of an image or series", least=1)
-    radius: float = setting(
-        1.0, "R: norm to which a record's (scaled) features are clipped", above=0
-    )
-    count_weight: float = setting(0.3, "a: weight of the count", above=0)
-    mean_weight: float = setting(0.5, "b: weight of the means", above=0)
-    square_weight: float = setting(1.0, "c: weight of the second moments", above=0)
     spread: float = setting(
         2.0,
         "variance of drawn images, relative to the estimate: wider teaches students better",
@@ -147,12 +140,6 @@ class FedMomentsOptions(Settings):
         "of drawn images: 8, say, takes them smoothly to black and white; 0 cuts them off",
         least=0,
     )
-
-    @property
-    def bound(self) -> float:
-        """‖φ‖ at most: what adding or removing one record moves the sum by."""
-        a, b, c, r = self.count_weight, self.mean_weight, self.square_weight, self.radius
-        return math.sqrt(a**2 + b**2 * r**2 + c**2 * r**4)
 
 
 @dataclass(frozen=True)

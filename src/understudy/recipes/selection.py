@@ -1,4 +1,4 @@
-"""What the recipes that send choices have in common: options, plan, and the server's vote count.
+"""What the recipes that send choices have in common: plan, local training, and vote count.
 
 A site sends a sign and h coordinates of its update (SignDS-FL, jiang-thesis ch. 3); the server
 reads them as votes, θ ← θ + γ·mean of the votes. What one update costs is ε, pure; a site makes
@@ -8,7 +8,8 @@ as many updates as the public schedule calls it to, and refuses more.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -16,24 +17,27 @@ from torch import Tensor
 from understudy.data.shards import Shards
 from understudy.federation.info import RecipeInfo
 from understudy.federation.planning import pure_plan
+from understudy.federation.recipe import State, Task
 from understudy.privacy.plan import Part, PrivacyPlan
+from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection, optimal_output
-from understudy.recipes.fedavg import Local
+from understudy.recipes.fedavg import Local, Trained
 from understudy.recipes.options import LEAST_TOP, SelectionOptions
-from understudy.study import Study, Training
+from understudy.rng import Streams
+from understudy.study import Study
 from understudy.training.server import ServerOptimiser
 
 __all__ = [
+    "VotedModel",
     "both_signs",
     "compact",
     "folded",
-    "local",
     "room",
     "selection",
     "selection_plan",
-    "server",
 ]
 
+Options = TypeVar("Options", bound=SelectionOptions)
 _PLAIN_EPOCHS = 10  # without privacy
 _HARDLY = 1e-30  # above no change, and below any
 
@@ -53,22 +57,58 @@ def selection_plan(
     own: SelectionOptions,
     *,
     notes: tuple[str, ...] = (),
+    bit: float = 0.0,
 ) -> PrivacyPlan:
-    """Plan of a recipe whose sites send choices from one update; without privacy, the update."""
+    """Plan of a recipe whose sites send choices from one update; without privacy, the update.
+
+    ``bit`` is the share of ε of one randomised bit beside it, ``small``; 0: there is none.
+    """
 
     def parts(epsilon: float) -> tuple[Part, ...]:
-        return (Part("update", (size,), "mean", "client", selection(size, own, epsilon)),)
+        rule = selection(size, own, (1 - bit) * epsilon)
+        update = Part("update", (size,), "mean", "client", rule)
+        small = Part("small", (), "mean", "client", Response(bit * epsilon)) if bit else None
+        return (update, small) if small else (update,)
 
     return pure_plan(study, info, parts, notes=notes)
 
 
-def server(own: SelectionOptions, plan: PrivacyPlan) -> ServerOptimiser:
-    """θ ← θ + γ·mean vote; without privacy, the mean update as it is."""
-    rounds = plan.own.rounds
-    if not plan.private:
-        return ServerOptimiser("model", rounds, "sgd", 1.0, 0.0, 0.0, "none")
-    terms = (own.global_rate, 0.0, own.average, own.decay)
-    return ServerOptimiser("model", rounds, "sgd", *terms)
+@dataclass(frozen=True)
+class VotedModel(Trained[Options]):
+    """A model ``[1, P]`` that the sites' votes move; sites keep nothing."""
+
+    @property
+    def server(self) -> ServerOptimiser:
+        """θ ← θ + γ·mean vote; without privacy, the mean update as it is."""
+        own, rounds = self.options, self.plan.own.rounds
+        if not self.plan.private:
+            return ServerOptimiser("model", rounds, "sgd", 1.0, 0.0, 0.0, "none")
+        terms = (own.global_rate, 0.0, own.average, own.decay)
+        return ServerOptimiser("model", rounds, "sgd", *terms)
+
+    @property
+    def how(self) -> Local:
+        """One pass of plain SGD unless the study says otherwise: only an update's order is sent.
+
+        Adam makes coordinates about equally large, so their order says little. Without privacy
+        the update itself is sent, and more epochs serve it.
+        """
+        told = self.training
+        if not self.plan.private:
+            return Local(replace(told, epochs=told.epochs or _PLAIN_EPOCHS))
+        return Local(replace(told, epochs=told.epochs or 1, optimiser=told.optimiser or "sgd"))
+
+    def memory(self, site: str) -> State:
+        """Nothing stays at a site."""
+        return {}
+
+    def task(self, state: State, round: int) -> Task:
+        """The whole model is sent."""
+        return Task({"model": state["model"]})
+
+    def step(self, state: State, total: State, *, rng: Streams) -> State:
+        """θ ← θ + γ·mean vote."""
+        return self.server.step(state, total["update"][None])
 
 
 def both_signs(update: Tensor, places: int, top: float) -> Tensor:
@@ -107,15 +147,3 @@ def compact(data: Shards) -> Shards:
     """The same sites with no rows but their own in store."""
     _, rows = data.members()
     return Shards(data.x[rows], data.y[rows], data.counts.cumsum(0) - data.counts, data.counts)
-
-
-def local(training: Training, plan: PrivacyPlan) -> Local:
-    """One pass of plain SGD unless the study says otherwise: of an update only its order is sent.
-
-    Adam makes coordinates about equally large, so their order says little. Without privacy the
-    update itself is sent, and more epochs serve it.
-    """
-    if not plan.private:
-        return Local(replace(training, epochs=training.epochs or _PLAIN_EPOCHS))
-    epochs, how = training.epochs or 1, training.optimiser or "sgd"
-    return Local(replace(training, epochs=epochs, optimiser=how))

@@ -10,38 +10,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from understudy.data.schema import Schema
-from understudy.federation.recipe import State
+from understudy.federation.phases import then
+from understudy.federation.planning import Terms, noised_plan
+from understudy.federation.recipe import Recipe, State
 from understudy.nets import layers
 from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder, init, vae_loss
 from understudy.nets.layers import Params
-from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import public, vae, warm
+from understudy.recipes.fedavg import Trained
 from understudy.recipes.options import VAEOptions
 from understudy.recipes.public import Examples
 from understudy.release.generator import Generator
 from understudy.rng import Streams
-from understudy.study import Training
+from understudy.study import Study
 from understudy.training.loop import Batch
 from understudy.training.server import ServerOptimiser
 
-__all__ = ["SharedVAE", "own_encoder"]
+__all__ = ["SharedVAE", "build", "own_encoder"]
+
+Options = TypeVar("Options", bound=VAEOptions)
 
 
 @dataclass(frozen=True)
-class SharedVAE:
+class SharedVAE(Trained[Options]):
     """The plan's only part is what is shared; its name is also the name in the server's state."""
-
-    schema: Schema
-    plan: PrivacyPlan
-    options: VAEOptions
-    training: Training
-    base: Path = Path()  # where the study file lies
 
     @property
     def shared(self) -> str:
@@ -61,7 +58,9 @@ class SharedVAE:
     @property
     def server(self) -> ServerOptimiser:
         """What the server does with the noised mean."""
-        return vae.server_optimiser(self.plan.own.parts[0].name, self.options, self.plan.own.rounds)
+        own, phase = self.options, self.plan.own
+        terms = (own.server, own.server_rate, own.momentum, own.average, own.decay)
+        return ServerOptimiser(phase.parts[0].name, phase.rounds, *terms)
 
     def init(self, *, rng: Streams) -> State:
         """A public start, the same for all members; pre-trained where there are public rows."""
@@ -109,8 +108,26 @@ class SharedVAE:
         """The average of the last decoders: post-processing, so free."""
         packed = self.server.released(state).reshape(self.members, -1)
         decoder = vae.pack(self.spec, vae.unpack(self.spec, packed, self.shared), DECODER)
-        made = vae.decoder_release(self.schema, self.options, self.spec, decoder)
+        sharpness = self.options.sharpness if self.schema.kind == "image" else 1.0
+        made = vae.decoder_release(self.schema, self.spec, decoder, sharpness)
         return warm.mix(made, state, self.options)
+
+
+def build(
+    kind: type[SharedVAE[Any]],
+    study: Study,
+    own: VAEOptions,
+    part: Mapping[str, tuple[int, ...]],
+    terms: Terms,
+    *,
+    notes: tuple[str, ...] = (),
+) -> Recipe:
+    """The recipe of a study that shares this ``part``, after its warm start if it has one."""
+    first, said = warm.start(study, own), (*notes, *public.notes(study, own))
+    before = None if first is None else first.plan
+    plan = noised_plan(study, kind.info, part, terms, before=before, notes=said)
+    recipe: Any = kind(study.schema, plan, own, study.training, study.base)
+    return recipe if first is None else then(first, recipe)
 
 
 def own_encoder(sent: Mapping[str, Tensor], memory: State) -> Tensor:

@@ -19,28 +19,27 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from understudy.data.schema import Schema
 from understudy.errors import StudyError
-from understudy.federation.info import RecipeInfo
 from understudy.federation.recipe import State, Task, Update
 from understudy.federation.site import Site
 from understudy.nets import classifier, layers
 from understudy.nets.classifier import ClassifierNet
-from understudy.privacy.plan import PrivacyPlan
-from understudy.recipes import catalogue, selection
+from understudy.recipes import selection
+from understudy.recipes.catalogue import CATALOGUE
 from understudy.recipes.options import SignDSOptions
+from understudy.recipes.selection import VotedModel
 from understudy.release.classifier import Classifier
 from understudy.rng import Streams
-from understudy.study import Study, Training, options
+from understudy.study import Study
 from understudy.training.loop import Batch
-from understudy.training.server import ServerOptimiser
 
-__all__ = ["SignDS"]
+__all__ = ["SignDS", "build"]
 
 _NETS: dict[str, Literal["linear", "mlp", "lenet"]] = {
     "logistic": "linear",
@@ -51,24 +50,10 @@ _BALANCE = 1 / 3  # power of a layer's share of the largest one by which its vot
 
 
 @dataclass(frozen=True)
-class SignDS:
+class SignDS(VotedModel[SignDSOptions]):
     """See the module's paragraph; the methods follow Algorithm 1."""
 
-    schema: Schema
-    plan: PrivacyPlan
-    options: SignDSOptions
-    training: Training
-
-    info: ClassVar[RecipeInfo] = catalogue.SIGNDS
-
-    @classmethod
-    def build(cls, study: Study) -> SignDS:
-        """The recipe of a study."""
-        own = options(SignDSOptions, study.options)
-        _check(study, own)
-        size = layers.size(_net(study.schema, own).net)
-        plan = selection.selection_plan(study, cls.info, size, own)
-        return cls(study.schema, plan, own, study.training)
+    info = CATALOGUE["signds"]
 
     @cached_property
     def spec(self) -> ClassifierNet:
@@ -88,36 +73,23 @@ class SignDS:
         sizes = [math.prod(shape) for shape in layers.shapes(self.spec.net).values()]
         return torch.cat([torch.full((n,), (n / max(sizes)) ** _BALANCE) for n in sizes])
 
-    @property
-    def server(self) -> ServerOptimiser:
-        """θ ← θ + γ·mean vote."""
-        return selection.server(self.options, self.plan)
-
     def init(self, *, rng: Streams) -> State:
         """A fresh net."""
         params = layers.stack(classifier.init(self.spec, rng=rng.torch("net")), 1)
         return self.server.start(layers.flatten(self.spec.net, params))
 
-    def memory(self, site: str) -> State:
-        """Sites keep nothing."""
-        return {}
-
-    def task(self, state: State, round: int) -> Task:
-        """The whole model is sent."""
-        return Task({"model": state["model"]})
-
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """Train on the site's rows; the engine chooses what is sent of the change."""
         net = self.spec.net
         start = task.array("model", (1, layers.size(net))).expand(len(site), -1)
-        how = selection.local(self.training, self.plan)
-        trained, _ = how.train(layers.unflatten(net, start), self._loss, site.data, rng=site.rng)
+        params = layers.unflatten(net, start)
+        trained, _ = self.how.train(params, self._loss, site.data, rng=site.rng)
         return {"update": layers.flatten(net, trained) - start}, {}
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
-        """θ ← θ + γ·mean vote; without privacy, the mean update as it is."""
+        """Votes by their worth; without privacy, the mean update as it is."""
         worth = self.worth if self.plan.private else 1.0
-        return self.server.step(state, (worth * total["update"])[None])
+        return super().step(state, {"update": worth * total["update"]}, rng=rng)
 
     def finish(self, state: State, *, rng: Streams) -> Classifier:
         """The average of the last models."""
@@ -125,6 +97,14 @@ class SignDS:
 
     def _loss(self, params: Mapping[str, Tensor], batch: Batch) -> Tensor:
         return classifier.cross_entropy_loss(self.spec, params, batch.x, batch.y, batch.weight)
+
+
+def build(study: Study, own: SignDSOptions) -> SignDS:
+    """The recipe of a study."""
+    _check(study, own)
+    size = layers.size(_net(study.schema, own).net)
+    plan = selection.selection_plan(study, SignDS.info, size, own)
+    return SignDS(study.schema, plan, own, study.training)
 
 
 def _check(study: Study, own: SignDSOptions) -> None:

@@ -1,13 +1,9 @@
-"""What the recipes that train VAEs have in common: options, public nets, and the release.
-
-`warm` pre-trains the nets, `public` reads rows that are public.
-"""
+"""What the recipes that train autoencoders have in common: public nets, and the release."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from torch import Tensor
 
@@ -18,14 +14,12 @@ from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder
 from understudy.nets.layers import Params
 from understudy.recipes.options import VAEOptions
 from understudy.release.generator import Generator
-from understudy.training.server import ServerOptimiser
 
 __all__ = [
     "autoencoder",
     "balance",
     "decoder_release",
     "pack",
-    "server_optimiser",
     "shapes",
     "size",
     "unpack",
@@ -100,18 +94,9 @@ def balance(schema: Schema) -> tuple[float, ...]:
     return tuple(schema.balance or (1 / schema.n_classes,) * schema.n_classes)
 
 
-def server_optimiser(name: str, own: VAEOptions, rounds: int) -> ServerOptimiser:
-    """The server's optimiser as the options ask."""
-    return ServerOptimiser(
-        name, rounds, own.server, own.server_rate, own.momentum, own.average, own.decay
-    )
-
-
 def decoder_release(
-    schema: Schema, own: VAEOptions, spec: Autoencoder, decoder: Tensor
+    schema: Schema, spec: Autoencoder, decoder: Tensor, sharpness: float = 1.0
 ) -> Generator:
     """A generator of decoders ``[members, P]``."""
-    sharpness = own.sharpness if schema.kind == "image" else 1.0
-    config: dict[str, Any] = {"net": spec.to_config(), "width": schema.width}
-    config["sharpness"] = sharpness
+    config = {"net": spec.to_config(), "width": schema.width, "sharpness": sharpness}
     return Generator("decoder", {"decoder": decoder}, config, balance(schema))

@@ -1,6 +1,6 @@
 """What the recipes that train Wasserstein autoencoders have in common.
 
-The whole autoencoder is shared and sites keep nothing. Nets may be pre-trained on auxiliary rows
+The whole autoencoder is shared. Nets may be pre-trained on auxiliary rows
 that cost nothing: uniform rows drawn from the public schema, or rows that the study declares
 public.
 """
@@ -10,40 +10,32 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from understudy.data.schema import Schema
 from understudy.data.shards import Shards
 from understudy.federation.recipe import State
 from understudy.nets import layers
 from understudy.nets.autoencoder import DECODER, Autoencoder, init, wae_loss
-from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import public, selection, vae, warm
 from understudy.recipes.options import WAEOptions
 from understudy.recipes.public import Examples
+from understudy.recipes.selection import VotedModel
 from understudy.rng import Draws, Streams
-from understudy.study import Training
 from understudy.training.loop import Batch, train
 from understudy.training.optim import Adam
-from understudy.training.server import ServerOptimiser
 
 __all__ = ["UNIFORM_ROWS", "SharedWAE"]
 
+Options = TypeVar("Options", bound=WAEOptions)
 UNIFORM_ROWS = 10_000
 
 
 @dataclass(frozen=True)
-class SharedWAE(ABC):
+class SharedWAE(VotedModel[Options], ABC):
     """An autoencoder that votes move as a whole; a recipe says what a round is about."""
-
-    schema: Schema
-    plan: PrivacyPlan
-    options: WAEOptions
-    training: Training
-    base: Path = Path()  # where the study file lies
 
     @property
     @abstractmethod
@@ -59,11 +51,6 @@ class SharedWAE(ABC):
     def seen(self, x: Tensor, y: Tensor) -> Examples:
         """Rows as the net sees them: as they are, unless a recipe has a layout of its own."""
         return x, y
-
-    @property
-    def server(self) -> ServerOptimiser:
-        """θ ← θ + γ·mean vote."""
-        return selection.server(self.options, self.plan)
 
     def init(self, *, rng: Streams) -> State:
         """A fresh autoencoder, pre-trained where auxiliary rows are asked for."""
@@ -84,10 +71,6 @@ class SharedWAE(ABC):
             return self.uniform(rng)
         return public.rows(self.base, self.options, self.schema)  # None where no file is named
 
-    def memory(self, site: str) -> State:
-        """Sites keep nothing."""
-        return {}
-
     def rows(self, data: Shards) -> Shards:
         """The sites' rows as the net sees them, and no others in store."""
         own = selection.compact(data)
@@ -96,8 +79,7 @@ class SharedWAE(ABC):
     def change(self, model: Tensor, rows: Shards, *, rng: Draws) -> Tensor:
         """What training on each site's rows changes in the whole autoencoder: ``[C, P]``."""
         start = model.expand(len(rows), -1)
-        how = selection.local(self.training, self.plan)
-        trained, _ = how.train(vae.unpack(self.spec, start), self._loss, rows, rng=rng)
+        trained, _ = self.how.train(vae.unpack(self.spec, start), self._loss, rows, rng=rng)
         return vae.pack(self.spec, trained) - start
 
     def decoder(self, model: Tensor) -> Tensor:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,9 +19,9 @@ from understudy.federation.recipe import State
 from understudy.nets import layers
 from understudy.nets.autoencoder import Autoencoder, init, vae_loss
 from understudy.nets.layers import Params
-from understudy.privacy.plan import PrivacyPlan
+from understudy.recipes import fedmoments
 from understudy.recipes.fedmoments import FedMoments
-from understudy.recipes.options import VAEOptions
+from understudy.recipes.options import FedMomentsOptions, VAEOptions
 from understudy.recipes.public import Examples
 from understudy.recipes.vae import balance
 from understudy.release.generator import Generator
@@ -32,7 +31,7 @@ from understudy.training import batches
 from understudy.training.loop import Batch, train
 from understudy.training.optim import Adam
 
-__all__ = ["fit", "keep", "mix", "plan_of", "rows", "start", "steps_on"]
+__all__ = ["fit", "keep", "mix", "rows", "start", "steps_on"]
 
 _ROWS = 20_000
 _KEPT = "warm/"  # prefix, in the state, of the warm start's own generator
@@ -51,15 +50,8 @@ def start(study: Study, own: VAEOptions) -> FedMoments | None:
     unit, trust = study.privacy.unit or "site", study.privacy.trust or "central"  # as all VAEs here
     share = study.privacy.epsilon * own.warm_start
     privacy = replace(study.privacy, unit=unit, trust=trust, epsilon=share, clip=None)
-    options: dict[str, Any] = {"coefficients": own.warm_coefficients}
-    options |= {"spread": own.warm_spread, "contrast": own.warm_contrast}
-    first = replace(study, privacy=privacy, cohort=Cohort(), options=options, rounds=None)
-    return FedMoments.build(first)
-
-
-def plan_of(first: FedMoments | None) -> PrivacyPlan | None:
-    """The plan of a warm start, if there is one."""
-    return None if first is None else first.plan
+    moments = FedMomentsOptions(own.warm_coefficients, own.warm_spread, own.warm_contrast)
+    return fedmoments.build(replace(study, privacy=privacy, cohort=Cohort(), rounds=None), moments)
 
 
 def keep(made: Generator) -> State:

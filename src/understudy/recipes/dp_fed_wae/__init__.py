@@ -18,27 +18,19 @@ from __future__ import annotations
 
 from understudy.errors import StudyError
 from understudy.federation.recipe import Recipe
-from understudy.recipes.catalogue import DP_FED_WAE as INFO
 from understudy.recipes.dp_fed_wae.paper import as_published
 from understudy.recipes.dp_fed_wae.parts import by_parts
 from understudy.recipes.options import DpFedWAEOptions
-from understudy.study import Study, options
+from understudy.study import Study
 
-__all__ = ["DpFedWAE"]
+__all__ = ["build"]
 
 
-class DpFedWAE:
-    """What the study's rows and ``teach`` ask for: one of two recipes."""
-
-    info = INFO
-
-    @staticmethod
-    def build(study: Study) -> Recipe:
-        """By parts where votes are cast about a table; otherwise as published."""
-        own = options(DpFedWAEOptions, study.options)
-        _refuse_parts(study)
-        whole = study.schema.kind != "table" or study.privacy.trust == "none"
-        return (as_published if whole or own.teach == "paper" else by_parts)(study, own)
+def build(study: Study, own: DpFedWAEOptions) -> Recipe:
+    """By parts where votes are cast about a table; otherwise as published."""
+    _refuse_parts(study)
+    whole = study.schema.kind != "table" or study.privacy.trust == "none"
+    return (as_published if whole or own.teach == "paper" else by_parts)(study, own)
 
 
 def _refuse_parts(study: Study) -> None:

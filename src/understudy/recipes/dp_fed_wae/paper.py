@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
-
-from torch import Tensor
 
 from understudy.data.onehot import OneHot
 from understudy.data.schema import Schema
@@ -18,11 +15,8 @@ from understudy.federation.recipe import Recipe, State, Task, Update
 from understudy.federation.site import Site
 from understudy.nets.autoencoder import Autoencoder
 from understudy.recipes import public, selection, vae
-from understudy.recipes.catalogue import DP_FED_WAE as INFO
-from understudy.recipes.dp_fed_wae.model import DpFedWAERecipe, image_net, table_net
+from understudy.recipes.dp_fed_wae.model import DpFedWAERecipe, nets
 from understudy.recipes.options import DpFedWAEOptions
-from understudy.recipes.public import Examples
-from understudy.recipes.wae import UNIFORM_ROWS
 from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Study
@@ -46,38 +40,14 @@ class PaperDpFedWAE(DpFedWAERecipe):
         """Both nets."""
         return _nets(self.schema, self.options)
 
-    def seen(self, x: Tensor, y: Tensor) -> Examples:
-        """Rows as the net sees them."""
-        return (x, y) if self.layout is None else (self.layout.encode(x, y), y)
-
-    def uniform(self, rng: Streams) -> Examples:
-        """Rows anyone can draw who knows the schema."""
-        if self.layout is None:
-            return super().uniform(rng)
-        return self.layout.uniform(UNIFORM_ROWS, rng=rng.torch("uniform"))
-
-    def task(self, state: State, round: int) -> Task:
-        """The whole autoencoder is sent."""
-        return Task({"model": state["model"]})
-
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """Train on the site's rows; the engine chooses what is sent of the change."""
         model = task.array("model", (1, vae.size(self.spec)))
         return {"update": self.change(model, self.rows(site.data), rng=site.rng)}, {}
 
-    def step(self, state: State, total: State, *, rng: Streams) -> State:
-        """θ ← θ + γ·mean vote."""
-        return self.server.step(state, total["update"][None])
-
     def finish(self, state: State, *, rng: Streams) -> Generator:
         """The decoder of the averaged last models."""
-        arrays = {"decoder": self.decoder(self.server.released(state))}
-        config: dict[str, Any] = {"net": self.spec.to_config(), "width": self.schema.width}
-        balance = vae.balance(self.schema)
-        if self.layout is None:
-            return Generator("decoder", arrays, {**config, "sharpness": 1.0}, balance)
-        config |= {"layout": self.layout.to_config(), "drawn": self.options.drawn}
-        return Generator("onehot", arrays, config, balance)
+        return self.release(self.server.released(state))
 
 
 def _layout(schema: Schema, own: DpFedWAEOptions) -> OneHot | None:
@@ -85,12 +55,11 @@ def _layout(schema: Schema, own: DpFedWAEOptions) -> OneHot | None:
 
 
 def _nets(schema: Schema, own: DpFedWAEOptions) -> Autoencoder:
-    layout = _layout(schema, own)
-    return table_net(layout, own, _HIDDEN) if layout else image_net(schema, own, _HIDDEN)
+    return nets(schema, _layout(schema, own), own, _HIDDEN)
 
 
 def as_published(study: Study, own: DpFedWAEOptions) -> Recipe:
     """Algorithm 5 for a study."""
     size, notes = vae.size(_nets(study.schema, own)), public.notes(study, own)
-    plan = selection.selection_plan(study, INFO, size, own, notes=notes)
+    plan = selection.selection_plan(study, PaperDpFedWAE.info, size, own, notes=notes)
     return PaperDpFedWAE(study.schema, plan, own, study.training, study.base)

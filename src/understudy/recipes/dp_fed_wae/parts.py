@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,12 +30,9 @@ from understudy.nets import classifier, layers
 from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder, decode
 from understudy.nets.classifier import ClassifierNet
 from understudy.recipes import public, selection, vae
-from understudy.recipes.catalogue import DP_FED_WAE as INFO
-from understudy.recipes.dp_fed_wae.model import DpFedWAERecipe, table_net
+from understudy.recipes.dp_fed_wae.model import DpFedWAERecipe, nets
 from understudy.recipes.fedavg import Local
 from understudy.recipes.options import DpFedWAEOptions
-from understudy.recipes.public import Examples
-from understudy.recipes.wae import UNIFORM_ROWS
 from understudy.release.generator import Generator
 from understudy.rng import Draws, Streams
 from understudy.study import Study, Training
@@ -62,7 +58,7 @@ class PartsDpFedWAE(DpFedWAERecipe):
     @cached_property
     def spec(self) -> Autoencoder:
         """Both nets."""
-        return table_net(self.layout, self.options, ())
+        return nets(self.schema, self.layout, self.options, ())
 
     @cached_property
     def label(self) -> ClassifierNet | None:
@@ -94,14 +90,6 @@ class PartsDpFedWAE(DpFedWAERecipe):
         shares |= {"encoder": _ENCODER * rest, "decoder": (1 - _ENCODER) * rest}
         reached = list(accumulate(shares.values()))
         return list(shares)[bisect(reached, round * _GOLDEN % 1)]
-
-    def seen(self, x: Tensor, y: Tensor) -> Examples:
-        """Rows as yes-or-no features."""
-        return self.layout.encode(x, y), y
-
-    def uniform(self, rng: Streams) -> Examples:
-        """Rows anyone can draw who knows the schema."""
-        return self.layout.uniform(UNIFORM_ROWS, rng=rng.torch("uniform"))
 
     def first_model(self, rng: Streams) -> Tensor:
         """The autoencoder, and a head that knows nothing."""
@@ -138,13 +126,11 @@ class PartsDpFedWAE(DpFedWAERecipe):
     def finish(self, state: State, *, rng: Streams) -> Generator:
         """The decoder of the averaged last models, and the head beside it."""
         model = self.server.released(state)
-        arrays = {"decoder": self.decoder(model[:, : vae.size(self.spec)])}
-        config: dict[str, Any] = {"net": self.spec.to_config(), "width": self.schema.width}
-        config |= {"layout": self.layout.to_config(), "drawn": self.options.drawn}
-        if self.label is not None:
-            arrays["head"] = model[:, self.parts["head"]]
-            config |= {"head": self.label.to_config()}
-        return Generator("onehot", arrays, config, vae.balance(self.schema))
+        made = self.release(model[:, : vae.size(self.spec)])
+        if self.label is None:
+            return made
+        arrays = {**made.arrays, "head": model[:, self.parts["head"]]}
+        return replace(made, arrays=arrays, config={**made.config, "head": self.label.to_config()})
 
 
 def margins(spec: Autoencoder, layout: OneHot, net: Tensor, rows: Shards, *, rng: Draws) -> Tensor:
@@ -200,9 +186,10 @@ def _label(schema: Schema, own: DpFedWAEOptions) -> ClassifierNet | None:
 
 def by_parts(study: Study, own: DpFedWAEOptions) -> Recipe:
     """The recipe of a study: a site chooses among as many places as the largest part fills."""
-    spec, label = table_net(_layout(study.schema, own), own, ()), _label(study.schema, own)
+    spec = nets(study.schema, _layout(study.schema, own), own, ())
+    label = _label(study.schema, own)
     sizes = [vae.size(spec, ENCODER), vae.size(spec, DECODER)]
     sizes += [layers.size(label.net)] if label else []
     places, notes = selection.room(max(sizes), own.top), public.notes(study, own)
-    plan = selection.selection_plan(study, INFO, places, own, notes=notes)
+    plan = selection.selection_plan(study, PartsDpFedWAE.info, places, own, notes=notes)
     return PartsDpFedWAE(study.schema, plan, own, study.training, study.base)

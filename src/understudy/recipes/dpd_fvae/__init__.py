@@ -16,29 +16,22 @@ from __future__ import annotations
 
 from understudy.errors import StudyError
 from understudy.federation.recipe import Recipe
-from understudy.recipes.catalogue import DPD_FVAE as INFO
+from understudy.recipes.catalogue import CATALOGUE
 from understudy.recipes.dpd_fvae.paper import paper_level
 from understudy.recipes.dpd_fvae.records import record_level
 from understudy.recipes.dpd_fvae.sites import client_level
 from understudy.recipes.options import DpdFVAEOptions
-from understudy.study import Study, options
+from understudy.study import Study
 
-__all__ = ["DpdFVAE"]
+__all__ = ["build"]
 
 
-class DpdFVAE:
-    """What the study's unit and encoder ask for: one of three recipes."""
-
-    info = INFO
-
-    @staticmethod
-    def build(study: Study) -> Recipe:
-        """Algorithm 1 for sites; for records Algorithm 2, corrected or as published."""
-        own = options(DpdFVAEOptions, study.options)
-        if (study.privacy.unit or INFO.default[0]) == "site":
-            _check_encoder(own)
-            return client_level(study, own)
-        return (paper_level if own.encoder == "paper" else record_level)(study, own)
+def build(study: Study, own: DpdFVAEOptions) -> Recipe:
+    """Algorithm 1 for sites; for records Algorithm 2, corrected or as published."""
+    if (study.privacy.unit or CATALOGUE["dpd_fvae"].default[0]) == "site":
+        _check_encoder(own)
+        return client_level(study, own)
+    return (paper_level if own.encoder == "paper" else record_level)(study, own)
 
 
 def _check_encoder(own: DpdFVAEOptions) -> None:

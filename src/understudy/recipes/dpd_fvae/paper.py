@@ -23,10 +23,10 @@ from understudy.federation.site import Site, clipping
 from understudy.nets.autoencoder import DECODER, ENCODER, record_losses
 from understudy.privacy.clip import clip
 from understudy.recipes import vae
-from understudy.recipes.catalogue import DPD_FVAE as INFO
-from understudy.recipes.dpd_fvae.model import DpdFVAERecipe
+from understudy.recipes.catalogue import CATALOGUE
 from understudy.recipes.dpd_fvae.records import check
 from understudy.recipes.options import DpdFVAEOptions
+from understudy.recipes.shared_vae import SharedVAE
 from understudy.rng import Draws
 from understudy.study import Study, Training
 from understudy.training import batches
@@ -42,8 +42,10 @@ UNPROVEN = (
 
 
 @dataclass(frozen=True)
-class PaperDpdFVAE(DpdFVAERecipe):
+class PaperDpdFVAE(SharedVAE[DpdFVAEOptions]):
     """See the module's paragraph."""
+
+    info = CATALOGUE["dpd_fvae"]
 
     def memory(self, site: str) -> State:
         """The encoder, from a public start."""
@@ -106,7 +108,7 @@ def paper_level(study: Study, own: DpdFVAEOptions) -> Recipe:
             "an ε, a warm start or public rows",
             'give noise (the paper: 1.2); for an ε that holds use encoder = "private" or "frozen"',
         )
-    unit, trust = study.privacy.unit, study.privacy.trust or INFO.default[1]
+    unit, trust = study.privacy.unit, study.privacy.trust or PaperDpdFVAE.info.default[1]
     if unit != "record" or trust not in ("local", "none"):
         raise PrivacyError(
             'unit "record" and trust "local" with encoder = "paper": its sites noise every step',
@@ -121,6 +123,6 @@ def paper_level(study: Study, own: DpdFVAEOptions) -> Recipe:
     spec = vae.autoencoder(study.schema, own)
     terms = Terms(bound=bound, where="step", steps=own.steps or 6)
     shapes = {"shared": (vae.size(spec, DECODER),)}
-    plan = noised_plan(replace(study, privacy=whole), INFO, shapes, terms)
+    plan = noised_plan(replace(study, privacy=whole), PaperDpdFVAE.info, shapes, terms)
     plan = replace(plan, unproven=UNPROVEN)
     return PaperDpdFVAE(study.schema, plan, own, study.training, study.base)

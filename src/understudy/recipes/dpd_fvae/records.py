@@ -23,8 +23,7 @@ from torch import Tensor
 
 from understudy.data.schema import Schema
 from understudy.errors import StudyError
-from understudy.federation.phases import then
-from understudy.federation.planning import Terms, noised_plan
+from understudy.federation.planning import Terms
 from understudy.federation.recipe import Recipe, State, Task, Update
 from understudy.federation.site import Site, clipping
 from understudy.nets import layers
@@ -40,11 +39,11 @@ from understudy.nets.autoencoder import (
 )
 from understudy.nets.layers import Params
 from understudy.privacy.clip import Bounded
-from understudy.recipes import public, vae, warm
-from understudy.recipes.catalogue import DPD_FVAE as INFO
-from understudy.recipes.dpd_fvae.model import DpdFVAERecipe
+from understudy.recipes import shared_vae, vae, warm
+from understudy.recipes.catalogue import CATALOGUE
 from understudy.recipes.options import DpdFVAEOptions
 from understudy.recipes.public import Examples
+from understudy.recipes.shared_vae import SharedVAE
 from understudy.rng import Streams
 from understudy.study import Study
 from understudy.training import optim
@@ -68,8 +67,13 @@ _SINGLE = (
 
 
 @dataclass(frozen=True)
-class RecordDpdFVAE(DpdFVAERecipe):
+class RecordDpdFVAE(SharedVAE[DpdFVAEOptions]):
     """See the module's paragraph."""
+
+    info = CATALOGUE["dpd_fvae"]
+
+    def __post_init__(self) -> None:
+        _check_separable(self)
 
     @cached_property
     def spec(self) -> Autoencoder:
@@ -203,10 +207,9 @@ def _noised(own: DpdFVAEOptions) -> str:
 
 
 def record_level(study: Study, own: DpdFVAEOptions) -> Recipe:
-    """Algorithm 2 for a study, with its warm start; refused where the loss couples records."""
+    """Algorithm 2 for a study, with its warm start."""
     check(study, own)
-    first = warm.start(study, own)
-    spec = _nets(study.schema, own)
+    size = vae.size(_nets(study.schema, own), _noised(own))
     local = study.privacy.trust == "local"
     terms = Terms(
         bound=1.0,
@@ -215,12 +218,8 @@ def record_level(study: Study, own: DpdFVAEOptions) -> Recipe:
         combine="mean" if local else "sum",
         batch_rate=batch_rate(study),
     )
-    shapes, notes = {"shared": (vae.size(spec, _noised(own)),)}, public.notes(study, own)
-    before = warm.plan_of(first)
-    plan = noised_plan(study, INFO, shapes, terms, before=before, notes=(_SINGLE, *notes))
-    recipe = RecordDpdFVAE(study.schema, plan, own, study.training, study.base)
-    _check_separable(recipe)
-    return recipe if first is None else then(first, recipe)
+    part = {"shared": (size,)}
+    return shared_vae.build(RecordDpdFVAE, study, own, part, terms, notes=(_SINGLE,))
 
 
 def check(study: Study, own: DpdFVAEOptions) -> None:
@@ -259,7 +258,7 @@ def batch_rate(study: Study) -> float | None:
 
 
 def _check_separable(recipe: RecordDpdFVAE) -> None:
-    """Try the loss on made-up records."""
+    """Refuse a loss that couples records: try it on made-up ones."""
     spec, rng = recipe.spec, Streams.from_seed(0)
     params = layers.stack(init(spec, rng=rng.torch("net")), 1)
     x = torch.rand(1, 3, spec.features, generator=rng.torch("x"))

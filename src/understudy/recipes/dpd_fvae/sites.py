@@ -11,18 +11,16 @@ from dataclasses import dataclass
 
 import torch
 
-from understudy.federation.phases import then
-from understudy.federation.planning import Terms, noised_plan
+from understudy.federation.planning import Terms
 from understudy.federation.recipe import Recipe, State, Task, Update
 from understudy.federation.site import Site
 from understudy.nets.autoencoder import DECODER, ENCODER
 from understudy.nets.layers import Params
-from understudy.recipes import public, vae, warm
-from understudy.recipes.catalogue import DPD_FVAE as INFO
-from understudy.recipes.dpd_fvae.model import DpdFVAERecipe
+from understudy.recipes import shared_vae, vae
+from understudy.recipes.catalogue import CATALOGUE
 from understudy.recipes.fedavg import Local
 from understudy.recipes.options import DpdFVAEOptions
-from understudy.recipes.shared_vae import own_encoder
+from understudy.recipes.shared_vae import SharedVAE, own_encoder
 from understudy.study import Study
 from understudy.training import optim
 
@@ -32,8 +30,10 @@ _STEPS = 6
 
 
 @dataclass(frozen=True)
-class ClientDpdFVAE(DpdFVAERecipe):
+class ClientDpdFVAE(SharedVAE[DpdFVAEOptions]):
     """C-DPD-fVAE, Algorithm 1."""
+
+    info = CATALOGUE["dpd_fvae"]
 
     @property
     def shared(self) -> str:
@@ -102,10 +102,5 @@ def _shared(own: DpdFVAEOptions) -> str:
 
 def client_level(study: Study, own: DpdFVAEOptions) -> Recipe:
     """Algorithm 1 for a study, with its warm start."""
-    first = warm.start(study, own)
-    shape = (vae.size(vae.autoencoder(study.schema, own), _shared(own)),)
-    terms, notes = Terms(bound=0.2), public.notes(study, own)
-    before = warm.plan_of(first)
-    plan = noised_plan(study, INFO, {"shared": shape}, terms, before=before, notes=notes)
-    recipe = ClientDpdFVAE(study.schema, plan, own, study.training, study.base)
-    return recipe if first is None else then(first, recipe)
+    size = vae.size(vae.autoencoder(study.schema, own), _shared(own))
+    return shared_vae.build(ClientDpdFVAE, study, own, {"shared": (size,)}, Terms(bound=0.2))
