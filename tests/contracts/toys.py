@@ -37,7 +37,7 @@ from understudy.recipes import RECIPES
 from understudy.release.generator import Generator
 from understudy.rng import NoiseSource, Streams
 from understudy.runtime.loopback import Fault, Loopback
-from understudy.runtime.memory import InProcess
+from understudy.runtime.in_process import InProcess
 from understudy.runtime.networked import Networked, Participant
 from understudy.runtime.store import Store
 from understudy.runtime.wire import Agreement

@@ -38,7 +38,7 @@ from understudy.run.journal import Journal
 from understudy.run.loading import load_sites
 from understudy.run.workplace import workplace
 from understudy.runtime.loopback import Loopback
-from understudy.runtime.memory import InProcess
+from understudy.runtime.in_process import InProcess
 from understudy.runtime.networked import Networked, Participant
 from understudy.runtime.store import Store
 from understudy.runtime.wire import Agreement

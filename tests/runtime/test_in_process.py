@@ -8,7 +8,7 @@ import torch
 
 from contracts.toys import ToyMean, ToySum, engine, study
 from understudy.federation.recipe import Task
-from understudy.runtime.memory import InProcess
+from understudy.runtime.in_process import InProcess
 
 
 def runtime(tmp_path: Path, kind=ToySum, trust: str = "central", **options) -> InProcess:
