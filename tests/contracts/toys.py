@@ -36,8 +36,8 @@ from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import RECIPES
 from understudy.release.generator import Generator
 from understudy.rng import NoiseSource, Streams
-from understudy.runtime.loopback import Fault, Loopback
 from understudy.runtime.in_process import InProcess
+from understudy.runtime.loopback import Fault, Loopback
 from understudy.runtime.networked import Networked, Participant
 from understudy.runtime.store import Store
 from understudy.runtime.wire import Agreement

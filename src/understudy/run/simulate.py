@@ -37,8 +37,8 @@ from understudy.run.budgets import begin, note_release, own_noise, site_plans
 from understudy.run.journal import Journal
 from understudy.run.loading import load_sites
 from understudy.run.workplace import workplace
-from understudy.runtime.loopback import Loopback
 from understudy.runtime.in_process import InProcess
+from understudy.runtime.loopback import Loopback
 from understudy.runtime.networked import Networked, Participant
 from understudy.runtime.store import Store
 from understudy.runtime.wire import Agreement
