@@ -33,8 +33,8 @@ _RECIPES = (
         default=("site", "central"),
         options=options.DpdFVAEOptions,
         rounds=200,
-        corrections="The published L-DPD-fVAE protects no record: its encoder sees all rows without "
-        'noise. encoder = "private" or "frozen" does; "paper" carries no record-level ε.',
+        corrections="The published L-DPD-fVAE protects no record: its encoder sees all rows "
+        'without noise. encoder = "private" or "frozen" does; "paper" carries no record-level ε.',
     ),
     RecipeInfo(
         name="signds",
@@ -71,8 +71,8 @@ _RECIPES = (
         default=("site", "local"),
         options=options.FedSTDGOptions,
         rounds=100,
-        corrections="The thesis's ε is per update; the claim adds up all updates of a site. No bit by "
-        "default: it costs a tenth of ε, and the published rule hardly fires at small ε.",
+        corrections="The thesis's ε is per update; the claim adds up all updates of a site. No bit "
+        "by default: it costs a tenth of ε, and the published rule hardly fires at small ε.",
     ),
     RecipeInfo(
         name="fedmoments",
