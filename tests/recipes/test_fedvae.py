@@ -211,27 +211,6 @@ def test_updates_stay_finite_at_absurd_rates(rate):
     assert memory["encoder"].isfinite().all()
 
 
-def test_a_site_with_less_than_its_share_of_a_class_counts_less():
-    labels = [[0] * 5 + [1], [0] * 2 + [1] * 9]  # the share is 60 records / 4 sites / 3 classes
-    equal, rows = (
-        local(
-            recipe(IMAGE, recipe={"classes": "separate", "weights": w}, privacy={"clip": 0.01}),
-            shards(IMAGE, labels),
-        )[0]["decoder"]
-        for w in ("equal", "rows")
-    )
-    assert (equal.norm(dim=-1)[:, :2] > 0.01).all()
-    expected = torch.tensor([[1.0, 0.2, 0.0], [0.4, 1.0, 0.0]]) * 0.01 / 3**0.5
-    torch.testing.assert_close(rows.norm(dim=-1), expected, rtol=1e-3, atol=1e-9)
-
-
-def test_weights_of_a_joint_model_count_all_rows_of_a_site():
-    built = recipe(TABLE, recipe={"weights": "rows"}, privacy={"clip": 0.01})
-    update, _ = local(built, shards(TABLE, [[0] * 15, [1] * 3]))
-    norms = update["decoder"].flatten(1).norm(dim=1)
-    torch.testing.assert_close(norms, torch.tensor([0.01, 0.002]), rtol=1e-3, atol=0)
-
-
 @pytest.mark.slow
 def test_training_brings_the_samples_of_each_class_to_its_rows():
     """Dark, grey and bright: after training, so are their samples."""

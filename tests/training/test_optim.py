@@ -11,7 +11,6 @@ from understudy.training.optim import Adam, Sgd
 TWINS = {
     "adam": (Adam(1e-2), lambda p: torch.optim.Adam(p, lr=1e-2)),
     "sgd": (Sgd(1e-2), lambda p: torch.optim.SGD(p, lr=1e-2)),
-    "momentum": (Sgd(1e-2, 0.9), lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9)),
 }
 
 

@@ -24,7 +24,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from understudy.errors import StudyError
-from understudy.nets import config, layers
+from understudy.nets import layers
+from understudy.nets.config import Described
 from understudy.nets.fixed import Cosines, check_frequencies
 from understudy.nets.layers import (
     Conv,
@@ -58,8 +59,8 @@ LOGIT_LIMIT, MEAN_LIMIT, LOG_VARIANCE_LIMIT = 1e3, 1e3, 8.0
 
 
 @dataclass(frozen=True)
-class Autoencoder:
-    """The public description of both nets; plain values only, so it travels as JSON."""
+class Autoencoder(Described):
+    """The public description of both nets."""
 
     features: int
     latent: int = 8
@@ -179,15 +180,6 @@ class Autoencoder:
             for c in convolutions
         ]
         return tuple(layer for pair in pairs for layer in pair)
-
-    def to_config(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return config.to_config(self)
-
-    @classmethod
-    def from_config(cls, described: Mapping[str, Any]) -> Autoencoder:
-        """The inverse of ``to_config``; what is not such a description is refused."""
-        return config.from_config(cls, described, "a net")
 
 
 def _mlp(widths: tuple[int, ...], activation: str) -> Net:

@@ -15,14 +15,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from understudy.errors import StudyError
-from understudy.nets import config, layers
+from understudy.nets import layers
+from understudy.nets.config import Described
 from understudy.nets.fixed import Standardise, Strokes, check_strokes
 from understudy.nets.layers import Conv, Dense, MaxPool, Net, Params, Reshape, Swap
 
@@ -33,8 +34,10 @@ _QUIET = 0.25  # of the usual start
 
 
 @dataclass(frozen=True)
-class ClassifierNet:
-    """The public description of a classifier; plain values only, so it travels as JSON."""
+class ClassifierNet(Described):
+    """The public description of a classifier."""
+
+    thing: ClassVar[str] = "a classifier"
 
     features: int
     classes: int
@@ -78,15 +81,6 @@ class ClassifierNet:
         convolutions = (*_pooled(channels, 6), *_pooled(6, 16))
         flat = 16 * math.prod(sides)
         return (*first, *convolutions, Reshape((flat,)), *_dense((flat, 120, 84, self.classes)))
-
-    def to_config(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return config.to_config(self)
-
-    @classmethod
-    def from_config(cls, described: Mapping[str, Any]) -> ClassifierNet:
-        """The inverse of ``to_config``; what is not such a description is refused."""
-        return config.from_config(cls, described, "a classifier")
 
 
 def _dense(widths: tuple[int, ...]) -> Net:

@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from understudy.errors import StudyError
 from understudy.nets import patches
+from understudy.nets.layers import Fixed
 
 __all__ = ["Cosines", "Standardise", "Strokes", "check_frequencies", "check_strokes"]
 
@@ -29,13 +30,8 @@ _AT_ONCE = 1 << 18  # answers held at a time: they fit a cache
 
 
 @dataclass(frozen=True)
-class Standardise:
+class Standardise(Fixed):
     """Every image without its mean and at about one spread: brightness and light are no news."""
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Nothing to learn."""
-        return {}
 
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """``[C, B, F] → [C, B, F]``; an even record becomes zeros, but for rounding."""
@@ -45,7 +41,7 @@ class Standardise:
 
 
 @dataclass(frozen=True)
-class Cosines:
+class Cosines(Fixed):
     """A fixed map between a grid of values and its lowest cosine frequencies.
 
     A decoder that ends in it has far fewer parameters to share, so the same noise multiplier
@@ -57,11 +53,6 @@ class Cosines:
     kept: tuple[int, ...]
     analyse: bool = False
 
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Nothing to learn."""
-        return {}
-
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """Transform along every axis of the grid in turn."""
         grid = x.reshape(*x.shape[:2], *(self.shape if self.analyse else self.kept))
@@ -72,7 +63,7 @@ class Cosines:
 
 
 @dataclass(frozen=True)
-class Strokes:
+class Strokes(Fixed):
     """Which strokes are where in an image: a convolution with nothing to learn.
 
     Images are standardised first. The kernels are the lowest cosines of 5×5 pixels and their
@@ -83,11 +74,6 @@ class Strokes:
     """
 
     shape: tuple[int, ...]
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Nothing to learn."""
-        return {}
 
     @property
     def cells(self) -> tuple[int, int]:

@@ -30,6 +30,7 @@ __all__ = [
     "Conv",
     "ConvTranspose",
     "Dense",
+    "Fixed",
     "GroupNorm",
     "Layer",
     "MaxPool",
@@ -75,6 +76,15 @@ class Layer(Protocol):
 
 
 Net = tuple[Layer, ...]
+
+
+class Fixed:
+    """A layer with nothing to learn."""
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """No parameters."""
+        return {}
 
 
 @dataclass(frozen=True)
@@ -174,15 +184,10 @@ class GroupNorm:
 
 
 @dataclass(frozen=True)
-class MaxPool:
+class MaxPool(Fixed):
     """The largest of every 2×2 square; an activation after it has a quarter of the work."""
 
     activation: str = "linear"
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Nothing to learn."""
-        return {}
 
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """``[C, B, channels, H, W] → [C, B, channels, ⌊H/2⌋, ⌊W/2⌋]``."""
@@ -190,15 +195,10 @@ class MaxPool:
 
 
 @dataclass(frozen=True)
-class Reshape:
+class Reshape(Fixed):
     """Gives every record another shape; has no parameters."""
 
     shape: tuple[int, ...]
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Nothing to learn."""
-        return {}
 
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """``[C, B, …] → [C, B, *shape]``."""
@@ -206,15 +206,10 @@ class Reshape:
 
 
 @dataclass(frozen=True)
-class Swap:
+class Swap(Fixed):
     """Images are stored ``[H, W, channels]``; convolutions want channels first."""
 
     back: bool = False
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Nothing to learn."""
-        return {}
 
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """Move the channels to the front of every record, or back."""

@@ -2,10 +2,9 @@
 
 A student is a frozen spec plus a dict of tensors; `fit` trains it and `predict` applies it.
 `mlp_student` and `cnn_student` are the evaluation classifiers of DPD-fVAE (Appendix C.2);
-`conv_student` and the dense one for Epilepsy are those of the FedVAE thesis (§4.4.3, "Student
-Network"); the default dense student is smaller. All training is budgeted in steps, not epochs, so
-a student of 1,000 rows and one of 20,000 get the same work. Students are trained on rows that are
-synthetic, or that never leave the room: no privacy is claimed here.
+`conv_student` is that of the FedVAE thesis (§4.4.3, "Student Network"). All training is budgeted in
+steps, not epochs, so a student of 1,000 rows and one of 20,000 get the same work. Students are
+trained on rows that are synthetic, or that never leave the room: no privacy is claimed here.
 
 Students run on one torch thread. They are small: several threads gain little on an idle machine
 and lose much on a busy one, where each step waits for the slowest; and one thread gives the same
@@ -35,7 +34,6 @@ __all__ = [
     "cnn_student",
     "conv_student",
     "dense_student",
-    "epilepsy_student",
     "features",
     "fit",
     "init",
@@ -161,12 +159,6 @@ def dense_student(width: int, classes: int) -> Student:
 def linear_student(width: int, classes: int) -> Student:
     """Logistic (softmax) regression."""
     return Student(inputs=(width,), classes=classes, hidden=())
-
-
-def epilepsy_student(width: int, classes: int) -> Student:
-    """The thesis's student for Epilepsy: 1024 relu, 1024 sigmoid, with dropout."""
-    hidden = (Dense(1024, "relu", 0.25), Dense(1024, "sigmoid", 0.4))
-    return Student(inputs=(width,), classes=classes, hidden=hidden)
 
 
 def init(spec: Student, *, rng: torch.Generator) -> Params:

@@ -16,16 +16,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from torch import Tensor
 
 from understudy.data.schema import Schema
 from understudy.data.shards import Shards
 from understudy.federation.planning import Terms
 from understudy.federation.recipe import Recipe, State, Task, Update
-from understudy.federation.site import Site, clipping
+from understudy.federation.site import Site
 from understudy.nets import layers
 from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder
-from understudy.privacy.clip import clip
 from understudy.recipes import shared_vae, vae
 from understudy.recipes.catalogue import CATALOGUE
 from understudy.recipes.fedavg import Local
@@ -75,19 +73,8 @@ class FedVAE(SharedVAE[FedVAEOptions]):
         trained, _ = self.how.train(params, self.loss, data, rows=self._rows(data), rng=site.rng)
         change = (vae.pack(spec, trained, DECODER) - start).reshape(shape)
         kept = vae.pack(spec, trained, ENCODER).reshape(shape)
-        update, done = self._weighted(change, data), torch.ones_like(site.memory["trained"])
-        return {"decoder": update}, {"encoder": kept, "trained": done}
-
-    def _weighted(self, change: Tensor, data: Shards) -> Tensor:
-        """Clip, then shrink by rows held over the public share: the bound holds all the more."""
-        if self.options.weights == "equal":
-            return change
-        limit = clipping(self.plan.own.parts[0])
-        held = torch.from_numpy(self._rows(data).counts).reshape(len(data), self.members)
-        share = torch.tensor(vae.balance(self.schema)) * self.schema.records / self.plan.sites
-        share = share if self.members > 1 else share.sum()
-        weight = (held / share).clamp(max=1.0).float()
-        return clip(change, limit.bound, limit.blocks).value * weight.unsqueeze(-1)
+        done = torch.ones_like(site.memory["trained"])
+        return {"decoder": change}, {"encoder": kept, "trained": done}
 
     def _rows(self, data: Shards) -> batches.Holdings:
         """One member of the stack per VAE: records go to the VAE of their class."""

@@ -99,9 +99,6 @@ class FedVAEOptions(VAEOptions):
         "joint", "one conditional VAE, or one per class"
     )
     steps: int = setting(6, "local steps per round, the same at every site (if no epochs)")
-    weights: Literal["equal", "rows"] = setting(
-        "equal", "of sites; rows: one with less than its share of a class counts less"
-    )
 
 
 @dataclass(frozen=True)

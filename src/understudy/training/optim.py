@@ -31,10 +31,9 @@ class Adam:
 
 @dataclass(frozen=True)
 class Sgd:
-    """Stochastic gradient descent, with heavy-ball momentum if asked for."""
+    """Stochastic gradient descent, which keeps nothing between steps."""
 
     rate: float = 1e-2
-    momentum: float = 0.0
 
 
 Optimiser = Adam | Sgd
@@ -58,9 +57,7 @@ def start(
 
 def slots(optimiser: Optimiser) -> tuple[str, ...]:
     """The tensors an optimiser keeps for each parameter."""
-    if isinstance(optimiser, Adam):
-        return ("mean", "square", STEPS)
-    return ("velocity",) if optimiser.momentum else ()
+    return ("mean", "square", STEPS) if isinstance(optimiser, Adam) else ()
 
 
 def stepper(
@@ -72,10 +69,10 @@ def stepper(
     prepared once.
     """
     values = list(params.values())
-    held = [[state[f"{slot}.{n}"] for n in params] for slot in slots(optimiser)]
     if isinstance(optimiser, Adam):
+        held = [[state[f"{slot}.{n}"] for n in params] for slot in slots(optimiser)]
         return _adam(optimiser, values, held)
-    return _sgd(optimiser, values, held)
+    return lambda grads: torch._foreach_add_(values, list(grads), alpha=-optimiser.rate)
 
 
 def _adam(optimiser: Adam, values: list[Tensor], held: list[list[Tensor]]) -> Step:
@@ -100,15 +97,3 @@ def _adam(optimiser: Adam, values: list[Tensor], held: list[list[Tensor]]) -> St
 
 def _rows(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [row for tensor in tensors for row in tensor.unbind()]
-
-
-def _sgd(optimiser: Sgd, values: list[Tensor], held: list[list[Tensor]]) -> Step:
-    def step(grads: Sequence[Tensor]) -> None:
-        moves = list(grads)
-        if held:
-            moves = held[0]
-            torch._foreach_mul_(moves, optimiser.momentum)
-            torch._foreach_add_(moves, list(grads))
-        torch._foreach_add_(values, moves, alpha=-optimiser.rate)
-
-    return step
