@@ -16,6 +16,7 @@ import torch
 from contracts.harness import small_study
 from contracts.toys import ToyMean, ToyStep, ToySum, engine, networked, rows, study
 from understudy.errors import ReleaseError
+from understudy.federation.budget import Budget
 from understudy.federation.checkpoint import Checkpoint
 from understudy.federation.memory import SiteMemory
 from understudy.federation.sites import Sites
@@ -493,3 +494,45 @@ def test_a_reply_that_speaks_for_another_site_is_not_counted(tmp_path: Path) -> 
         found = made.train()
     assert equal(found, together(toy, tmp_path / "without", absent=(1,)))
     assert "of this site" in made.runtime.failures["site-2"]
+
+
+# A site's own budget: it pays by its own ledger before it answers, or refuses.
+
+
+def paying(folder: Path, cap: float, budget_of: str = "site-1") -> tuple[Participant, Any]:
+    """A site with a cap and a ledger of its own, and the task of its first round."""
+    toy = recipe(ToyMean, "local")
+    made, ledger = engine(toy, folder)
+    ledger.close()
+    sites = made.runtime.sites.alone(0, SiteMemory(toy.memory, [budget_of]))
+    sites.budgets = [Budget(budget_of, cap, folder.parent / "own.jsonl")]
+    agreement = Agreement.of("study", toy)
+    task = toy.task(toy.init(rng=made.streams), 0)
+    return Participant(sites, agreement, Store()), (task, agreement)
+
+
+def asked(site: Participant, told: Any, run_id: str) -> bytes:
+    task, agreement = told
+    return site.handle(encode_task(task, Envelope(agreement, run_id, site.name, 0)))
+
+
+def test_a_site_pays_by_its_own_ledger_before_it_answers_and_once_per_run(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    site, told = paying(tmp_path / "a", cap=1e6)
+    for _ in range(2):
+        reply = asked(site, told, "run")
+    assert decode_sealed(reply, Envelope(told[1], "run", site.name, 0)).parts
+    entries = list(read_entries((tmp_path / "own.jsonl").read_text()))
+    assert [(e["kind"], e["body"]["run"]) for e in entries] == [("reserve", "run")]
+
+
+def test_a_site_refuses_a_run_beyond_its_cap_and_draws_nothing(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    first, told = paying(tmp_path / "a", cap=18.0)
+    assert asked(first, told, "one")[:4] == b"UNDY" and first.store.kept.reply
+    again, told = paying(tmp_path / "b", cap=18.0)
+    with drawn() as draws, pytest.raises(Refused, match="cap"):
+        decode_sealed(asked(again, told, "two"), Envelope(told[1], "two", again.name, 0))
+    assert not draws and again.store.kept.round == -1
+    assert len(list(read_entries((tmp_path / "own.jsonl").read_text()))) == 1

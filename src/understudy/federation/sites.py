@@ -1,6 +1,6 @@
 """The sites of a process: what each owns, and what each decides.
 
-A site owns its name, rows, memory, random streams, noise source, allowance and noise level.
+A site owns its name, rows, memory, random streams, noise source, budget, allowance and noise.
 It joins no more rounds of a phase than its allowance, which follows from public numbers and its
 own cap, and its participation is counted before any noise is drawn. A simulation holds many
 sites as arrays, so that a stack of them can be trained at once; a site on a network holds itself.
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.shards import Shards
+from understudy.federation.budget import Budget
 from understudy.federation.memory import SiteMemory
 from understudy.federation.recipe import Recipe, State, Task
 from understudy.federation.site import Site, seal
@@ -39,9 +40,15 @@ class Sites:
     source: NoiseSource
     allowance: np.ndarray
     noise: np.ndarray | None = None
+    budgets: Sequence[Budget] = ()
 
     def __len__(self) -> int:
         return len(self.data)
+
+    def charge(self, client: int, run: str) -> None:
+        """A site pays for a run by its own ledger, if it keeps one, before its first round."""
+        if self.budgets:
+            self.budgets[client].charge(run, self.recipe.plan)
 
     def join(self, clients: np.ndarray, round: int) -> np.ndarray:
         """Those of ``clients`` whose budget lets them join; the round is counted for them."""
@@ -88,4 +95,5 @@ class Sites:
             self.source,
             self.allowance[:, here].copy(),
             None if self.noise is None else self.noise[here],
+            self.budgets[here],
         )

@@ -19,6 +19,7 @@ import numpy as np
 from understudy.data.shards import Shards
 from understudy.data.table import Records
 from understudy.errors import StudyError
+from understudy.federation.budget import own_noise
 from understudy.federation.checkpoint import Checkpoint
 from understudy.federation.engine import Engine
 from understudy.federation.gather import PlainSum
@@ -33,7 +34,7 @@ from understudy.recipes import build
 from understudy.release.bundle import MOST_ROWS, Release
 from understudy.release.classifier import Classifier
 from understudy.release.generator import Generator
-from understudy.run.budgets import begin, note_release, own_noise, site_plans
+from understudy.run.budgets import begin, note_release, site_budgets, site_plans
 from understudy.run.journal import Journal
 from understudy.run.loading import load_sites
 from understudy.run.workplace import workplace
@@ -143,6 +144,7 @@ def _sites(study: Study, recipe: Recipe, data: Shards, journal: Journal, folder:
         journal.source,
         allowance.copy(),
         np.array([_noise(own) for own in plans]) if own_noise(whole) else None,
+        site_budgets(study),
     )
 
 

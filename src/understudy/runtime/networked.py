@@ -136,6 +136,8 @@ class Participant:
         self._check_turn(envelope, kept)
         if envelope.round == kept.round:
             return kept.reply  # a retry: the same bytes, never fresh noise
+        if not kept.run:
+            self.sites.charge(0, envelope.run)
         if not len(self.sites.join(_ALONE, envelope.round)):
             raise WireError("a round within this site's budget", "one more", "leave the site out")
         joined = replace(

@@ -1,0 +1,82 @@
+"""What one site may spend: its own cap over all studies, and the ledger in which it keeps count.
+
+A server can raise neither. Under its cap a site follows the study's plan, or the same plan with
+more noise of its own or fewer rounds, or it refuses; and it charges its ledger with the whole
+promise before its first round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from understudy.errors import BudgetError
+from understudy.privacy.account import Event
+from understudy.privacy.claim import claims, headline, round_up
+from understudy.privacy.gaussian import Gaussian
+from understudy.privacy.ledger import Ledger
+from understudy.privacy.plan import PrivacyPlan, allowed_joins, claim_terms, solve
+
+__all__ = ["Budget", "own_noise"]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """``cap`` is the most ε over all studies; ``solved``: the study's noise follows from its ε."""
+
+    name: str
+    cap: float | None = None
+    ledger: Path | None = None
+    solved: bool = False
+
+    def plan(self, whole: PrivacyPlan) -> PrivacyPlan:
+        """The study's plan as this site follows it."""
+        if self.cap is None or (epsilon := headline(claims(whole, "os"))) <= self.cap:
+            return whole
+        if own_noise(whole) and self.solved:
+            return solve(whole, self.cap)
+        joins = allowed_joins(whole, self.cap) if whole.trust == "local" else 0
+        if not joins:
+            raise BudgetError(
+                f"a study within site {self.name}'s cap ε={self.cap:g}",
+                f"ε={round_up(epsilon)}",
+                "lower privacy.epsilon, or leave the site out",
+            )
+        return whole.with_own(joins=joins)
+
+    def check(self, book: Ledger, run: str, whole: PrivacyPlan) -> None:
+        """Refuse a run that, with all earlier ones in the site's ledger, exceeds its cap."""
+        cap = float("inf") if self.cap is None else self.cap
+        try:
+            book.check(run, self._promise(whole), whole.delta, cap, _protected(whole))
+        except BudgetError as error:
+            found = f"{error.expected} (site {self.name})"
+            raise BudgetError(found, error.found, error.do) from error
+
+    def reserve(self, book: Ledger, run: str, whole: PrivacyPlan) -> None:
+        """Charge the site's ledger with the run's whole promise, once. `check` it first."""
+        book.reserve(run, self._promise(whole), whole.delta, _protected(whole))
+
+    def charge(self, run: str, whole: PrivacyPlan) -> None:
+        """Check and reserve in one go, for a site that keeps its ledger itself."""
+        if self.ledger is not None:
+            with Ledger(self.ledger) as book:
+                self.check(book, run, whole)
+                self.reserve(book, run, whole)
+
+    def _promise(self, whole: PrivacyPlan) -> tuple[Event, ...]:
+        """What the site spends at most, in the relation of the headline claim."""
+        factor, amplified = claim_terms(whole)
+        return self.plan(whole).promise(factor=factor, amplified=amplified)
+
+
+def own_noise(plan: PrivacyPlan) -> bool:
+    """Whether a site may add more noise than the plan's: in one phase, to its whole update."""
+    noised = all(isinstance(part.mechanism, Gaussian) for part in plan.own.parts)
+    return noised and len(plan.phases) == 1 and plan.slots == {"client"}
+
+
+def _protected(plan: PrivacyPlan) -> str:
+    """Unit and relation: a site's ledger adds up only what is protected alike."""
+    relations = [claim.relation for claim in claims(plan, "os") if claim.private]
+    return f"{plan.unit}, {relations[0] if relations else 'none'}"
