@@ -29,31 +29,33 @@ SIGNS = {"-1": 0, "1": 1}
 
 def read_celeba(folder: Path, schema: Schema, *, progress: Progress | None = None) -> Records:
     """Images, labels and persons of a CelebA folder. The lists are checked before any decoding."""
-    signs = _attribute(folder / ATTRIBUTES, schema)
-    names = list(signs)
+    names, labels = _attribute(folder / ATTRIBUTES, schema)
     person = None if schema.person is None else _persons(folder / IDENTITIES, names)
     images = read_listed(folder / IMAGES, names, schema, progress=progress)
-    labels = np.fromiter(signs.values(), np.int64, len(names))
-    values = None if schema.classes == ("all",) else np.array(schema.classes)[labels]
+    values = None if schema.classes == ("all",) else np.array(schema.classes)[np.array(labels, int)]
     return Records(images=images, labels=values, person=person)
 
 
-def _attribute(path: Path, schema: Schema) -> dict[str, int]:
-    """Class of each listed image. Without classes no attribute is read."""
+def _attribute(path: Path, schema: Schema) -> tuple[list[str], list[int]]:
+    """Listed images and the class of each. Without classes no attribute is read."""
     rows = _lines(path)
     count, header = next(rows, ["0"]), next(rows, [])
-    place = 0 if schema.classes == ("all",) else _place(header, schema)
-    found, lines, wrong = {}, 0, 0
-    for cells in rows:
-        lines += 1
-        fits = len(cells) == len(header) + 1
-        sign = "1" if place == 0 else cells[place] if fits else ""
-        wrong += not fits or sign not in SIGNS
-        found[cells[0]] = SIGNS.get(sign, 0)
+    place = None if schema.classes == ("all",) else _place(header, schema)
+    names, labels = [], []
+    for name, *signs in rows:
+        names.append(name)
+        sign = "1" if place is None else "".join(signs[place : place + 1])
+        labels.append(SIGNS.get(sign, -1) if len(signs) == len(header) else -1)
+    wrong = labels.count(-1)
     if wrong:
         raise DataError("-1 or 1 for every attribute", f"{wrong} lines without", f"fix {path.name}")
-    _check_lines(path, lines, len(found), count)
-    return found
+    if count != [str(len(names))]:
+        raise DataError(
+            f"as many lines in {path.name} as its first line says",
+            f"{len(names)} lines",
+            "correct that line, or fetch the file again",
+        )
+    return names, labels
 
 
 def _place(header: list[str], schema: Schema) -> int:
@@ -70,33 +72,19 @@ def _place(header: list[str], schema: Schema) -> int:
             f"{len(header)} attributes without it",
             "check the schema's label",
         )
-    return header.index(schema.label) + 1
-
-
-def _check_lines(path: Path, lines: int, names: int, count: list[str]) -> None:
-    if names < lines:
-        raise DataError("each image once", f"{lines - names} repeated lines", f"fix {path.name}")
-    if count != [str(lines)]:
-        raise DataError(
-            f"as many lines in {path.name} as its first line says",
-            f"{lines} lines",
-            "correct that line, or fetch the file again",
-        )
+    return header.index(schema.label)
 
 
 def _persons(path: Path, names: list[str]) -> np.ndarray:
     """Identity of each named image."""
-    known: dict[str, str] = {}
-    lines, wrong = 0, 0
-    for cells in _lines(path):
-        lines += 1
-        wrong += len(cells) != 2
-        known[cells[0]] = cells[-1]
+    lines = list(_lines(path))
+    known = {cells[0]: cells[-1] for cells in lines}
+    wrong = sum(len(cells) != 2 for cells in lines)
     lacking = sum(name not in known for name in names)
-    if wrong or len(known) < lines or lacking:
+    if wrong or len(known) < len(lines) or lacking:
         raise DataError(
             f"one identity for each image in {path.name}",
-            f"{wrong} malformed, {lines - len(known)} repeated, {lacking} missing lines",
+            f"{wrong} malformed, {len(lines) - len(known)} repeated, {lacking} missing lines",
             "fetch the file again",
         )
     return np.array([known[name] for name in names], dtype=str)

@@ -36,9 +36,6 @@ class _User:
     images: np.ndarray | list[str]
     labels: np.ndarray
 
-    def __len__(self) -> int:
-        return len(self.images)
-
 
 def is_leaf(path: Path) -> bool:
     """Whether this is a JSON file, or a folder that holds some."""
@@ -50,7 +47,7 @@ def read_leaf(path: Path, schema: Schema, *, progress: Progress | None = None) -
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     named = [pair for file in files for pair in _users(file, schema)]
     users = [user for _, user in named]
-    person = np.array([name for name, user in named for _ in range(len(user))], str)
+    person = np.array([name for name, user in named for _ in user.labels], str)
     return Records(
         images=_images(path if path.is_dir() else path.parent, users, schema, progress),
         labels=None if schema.classes == ("all",) else _joined([u.labels for u in users]),
@@ -61,11 +58,12 @@ def read_leaf(path: Path, schema: Schema, *, progress: Progress | None = None) -
 def _images(
     folder: Path, users: Sequence[_User], schema: Schema, progress: Progress | None
 ) -> np.ndarray:
-    named = [user.images for user in users if isinstance(user.images, list)]
-    given = [user.images for user in users if isinstance(user.images, np.ndarray) and len(user)]
-    if any(named) and given:
+    every = [user.images for user in users if len(user.images)]
+    named = [images for images in every if isinstance(images, list)]
+    given = [images for images in every if isinstance(images, np.ndarray)]
+    if named and given:
         raise DataError("pixels or names of files", "both", "keep them in separate folders")
-    if any(named):
+    if named:
         names = [name for images in named for name in images]
         return read_listed(_image_folder(folder), names, schema, progress=progress)
     check_memory(sum(map(len, given)) * schema.width * 4)
@@ -75,8 +73,7 @@ def _images(
 
 def _image_folder(folder: Path) -> Path:
     here = folder.absolute()
-    places = [base / name for base in (here, here.parent) for name in IMAGE_FOLDERS]
-    for place in places:
+    for place in (base / name for base in (here, here.parent) for name in IMAGE_FOLDERS):
         if place.is_dir():
             return place
     raise DataError(
@@ -96,7 +93,7 @@ def _users(path: Path, schema: Schema) -> list[tuple[str, _User]]:
         raise DataError(
             "x and y for each of LEAF's users, once", "something else", f"make {path.name} again"
         )
-    if counts != [len(data[name]) for name in users]:
+    if counts != [len(data[name].labels) for name in users]:
         raise DataError(
             "num_samples that fit user_data", "something else", f"make {path.name} again"
         )
@@ -139,19 +136,15 @@ def _user(schema: Schema, x: list[Any], y: list[Any]) -> _User:
         raise DataError(
             "as many labels as images for each user", "something else", "make the file again"
         )
-    labels = _labels(y)
-    if x and all(isinstance(item, str) for item in x):
-        return _User(x, labels)
-    return _User(_pixels(schema, x), labels)
+    named = bool(x) and all(isinstance(item, str) for item in x)
+    return _User(x if named else _pixels(schema, x), _labels(y))
 
 
 def _labels(y: list[Any]) -> np.ndarray:
     """Whole numbers (also written 1.0) or names."""
-    if all(isinstance(label, str) for label in y):
-        return np.array(y, str) if y else np.zeros(0, np.int64)
-    if not all(
-        type(label) in (int, float) and label % 1 == 0 and abs(label) < 2**31 for label in y
-    ):
+    if y and all(isinstance(label, str) for label in y):
+        return np.array(y, str)
+    if not all(type(n) in (int, float) and n % 1 == 0 and abs(n) < 2**31 for n in y):
         raise DataError("labels as whole numbers or names", "others", "fix y")
     return np.array(y, np.int64)
 

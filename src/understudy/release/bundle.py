@@ -117,9 +117,7 @@ class Release:
 
     def sample(self, n: int, label: str | int | None = None, seed: int | None = None) -> Records:
         """``n`` synthetic records, all of one class if ``label`` is given."""
-        rng = Streams.from_seed(seed).child("sample")
-        x, y = self.generator.rows(_count(n), class_of(label, self.schema), rng=rng)
-        return decode(self.schema, x.numpy(), y.numpy())
+        return self._draw(_count(n), label, Streams.from_seed(seed).child("sample"))
 
     def batches(
         self, n: int, label: str | int | None = None, seed: int | None = None
@@ -127,10 +125,11 @@ class Release:
         """The same in batches, for any ``n``."""
         root = Streams.from_seed(seed).child("stream")
         for start in range(0, max(_count(n), 1), BATCH):
-            rng = root.child("batch", start)
-            size = min(BATCH, n - start)
-            x, y = self.generator.rows(size, class_of(label, self.schema), rng=rng)
-            yield decode(self.schema, x.numpy(), y.numpy())
+            yield self._draw(min(BATCH, n - start), label, root.child("batch", start))
+
+    def _draw(self, n: int, label: str | int | None, rng: Streams) -> Records:
+        x, y = self.generator.rows(n, class_of(label, self.schema), rng=rng)
+        return decode(self.schema, x.numpy(), y.numpy())
 
     @property
     def manifest(self) -> dict[str, Any]:
