@@ -41,7 +41,7 @@ def test_version_is_the_installed_one() -> None:
 
 def test_submodules_do_not_shadow_public_functions() -> None:
     code = (
-        "import understudy.run, understudy.evaluation.compare, understudy.release.verify\n"
+        "import understudy.simulation, understudy.evaluation.compare, understudy.release.verify\n"
         "from understudy import evaluate, run, verify\n"
         "assert callable(run) and callable(evaluate) and callable(verify)"
     )

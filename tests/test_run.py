@@ -30,7 +30,7 @@ from understudy.privacy.account import cost
 from understudy.privacy.ledger import Ledger, read_entries, receipts_in
 from understudy.release import archive
 from understudy.release.verify import verify
-from understudy.run import run, run_apart
+from understudy.simulation import run, run_apart
 from understudy.study import Study
 
 __all__ = ["toys"]
@@ -309,7 +309,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from contracts.toys import TOYS, ToyMean, rows, study
 from understudy.recipes import RECIPES
-from understudy.run import run
+from understudy.simulation import run
 RECIPES.update(TOYS)
 step = ToyMean.step
 def die(self, state, total, *, rng):
@@ -641,7 +641,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from contracts.toys import TOYS, rows, study
 from understudy.recipes import RECIPES
-from understudy.run import run
+from understudy.simulation import run
 RECIPES.update(TOYS)
 def wait(doing, done, total):
     if doing == "training" and done == 1:

@@ -15,8 +15,8 @@ from understudy.data.schema import Column, Schema
 from understudy.data.split import split
 from understudy.errors import PrivacyError, SchemaError, StudyError
 from understudy.recipes import build
-from understudy.run import run
 from understudy.settings import options, setting
+from understudy.simulation import run
 from understudy.study import Privacy, Study, split_notes
 
 SCHEMA = Schema("table", "t", 100, (Column("a", "numeric", 0, 1),))

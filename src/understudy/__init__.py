@@ -10,9 +10,7 @@ The way through the package::
     evaluate(release, "real.csv", "report")   # compare with real rows
 """
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     from understudy.errors import UnderstudyError
     from understudy.evaluation.compare import evaluate
     from understudy.release import Release
-    from understudy.run import run, verify
+    from understudy.simulation import run, verify
     from understudy.study import Study
 
 __version__ = "0.1.0"
@@ -45,31 +43,17 @@ _HOMES = {
     "Study": "understudy.study",
     "UnderstudyError": "understudy.errors",
     "evaluate": "understudy.evaluation.compare",
-    "run": "understudy.run",
-    "verify": "understudy.run.verification",
+    "run": "understudy.simulation",
+    "verify": "understudy.simulation.verification",
 }
 
 
-class _Package(ModuleType):
-    """Public names load on first use, so that ``understudy --help`` does not wait for PyTorch.
-
-    Importing ``understudy.run`` makes Python set the attribute ``run`` to that module; the public
-    function of the same name keeps its place.
-    """
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in _HOMES:
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        found = getattr(import_module(_HOMES[name]), name)
-        self.__dict__[name] = found
-        return found
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _HOMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-    def __dir__(self) -> list[str]:
-        return sorted({*self.__dict__, *_HOMES})
+def __getattr__(name: str) -> Any:
+    """Public names load on first use: ``understudy --help`` does not wait for PyTorch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
 
 
-sys.modules[__name__].__class__ = _Package
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -38,7 +38,7 @@ from understudy.recipes import RECIPES
 from understudy.recipes.options import SelectionOptions
 from understudy.release.verify import verify
 from understudy.rng import Draws, NoiseSource, Streams
-from understudy.run import run_apart
+from understudy.simulation import run_apart
 from understudy.study import Study
 
 EVERY = {**RECIPES, **TOYS}

@@ -39,7 +39,7 @@ from understudy.privacy.select import Selection
 from understudy.privacy.terms import Trust, Unit
 from understudy.recipes import RECIPES, build, infos
 from understudy.release.verify import verify
-from understudy.run import run, run_apart
+from understudy.simulation import run, run_apart
 from understudy.study import options
 
 pytestmark = pytest.mark.usefixtures("toys")

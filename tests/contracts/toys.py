@@ -303,7 +303,7 @@ TOYS = {"toy-mean": ToyMean, "toy-sum": ToySum, "toy-step": ToyStep}
 
 @pytest.fixture
 def toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Make the toys known to `understudy.run` for one test."""
+    """Make the toys known to `understudy.simulation` for one test."""
     for name, toy in TOYS.items():
         monkeypatch.setitem(RECIPES, name, toy)  # type: ignore[arg-type]
     yield

@@ -17,7 +17,7 @@ from understudy.data.schema import Schema
 from understudy.data.table import read
 from understudy.errors import DataError
 from understudy.rng import Streams
-from understudy.run import load_sites
+from understudy.simulation import load_sites
 from understudy.study import Study
 
 SCHEMA = Schema(

@@ -35,7 +35,7 @@ from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import RECIPES
 from understudy.release.verify import verify
 from understudy.rng import Draws, Streams
-from understudy.run import run
+from understudy.simulation import run
 from understudy.study import Study
 
 

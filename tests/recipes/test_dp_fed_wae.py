@@ -29,7 +29,7 @@ from understudy.recipes.dp_fed_wae.paper import PaperDpFedWAE
 from understudy.recipes.dp_fed_wae.parts import PartsDpFedWAE
 from understudy.release.bundle import Release
 from understudy.rng import Streams
-from understudy.run import run
+from understudy.simulation import run
 from understudy.study import Study
 
 TABLE = Schema(

@@ -29,7 +29,7 @@ from understudy.recipes.shared_vae import own_encoder
 from understudy.release.card import write_card
 from understudy.release.verify import verify
 from understudy.rng import NoiseSource, Streams
-from understudy.run import run, run_apart
+from understudy.simulation import run, run_apart
 from understudy.study import Study
 from understudy.training import batches
 from understudy.training.dpsgd import RecordBatch

@@ -24,7 +24,7 @@ from understudy.errors import StudyError
 from understudy.recipes import build
 from understudy.recipes.fedmoments import _BOUND, _COUNT, _MEAN, FedMoments
 from understudy.rng import Streams
-from understudy.run import run
+from understudy.simulation import run
 
 COLUMNS = (
     Column("dose", "numeric", 0.0, 10.0),

@@ -18,7 +18,7 @@ from understudy.privacy.select import Selection
 from understudy.recipes import build, vae
 from understudy.recipes.fedstdg import FedSTDG
 from understudy.rng import NoiseSource, Streams
-from understudy.run import run
+from understudy.simulation import run
 from understudy.study import Study
 
 CHANNELS = tuple(Column(name, "numeric", 0.0, 1.0) for name in ("a", "b"))

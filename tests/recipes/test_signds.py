@@ -27,7 +27,7 @@ from understudy.recipes import build
 from understudy.recipes.signds import SignDS
 from understudy.release.classifier import Classifier
 from understudy.rng import Streams
-from understudy.run import run
+from understudy.simulation import run
 from understudy.study import Study
 
 COLUMNS = tuple(Column(f"v{i}", "numeric", 0.0, 1.0) for i in range(6))

@@ -12,7 +12,7 @@ from contracts.toys import TOYS, rows, study, toys
 from release.classes import NAME, SQUARES, ToyClasses, squares
 from understudy.recipes import RECIPES
 from understudy.release.bundle import Release
-from understudy.run import run
+from understudy.simulation import run
 
 __all__ = ["toys"]
 

@@ -20,7 +20,7 @@ from understudy.release import bundle
 from understudy.release.bundle import Release
 from understudy.release.generator import class_of
 from understudy.release.verify import verify
-from understudy.run import run
+from understudy.simulation import run
 
 FILES = {
     "release.json",

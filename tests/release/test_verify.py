@@ -25,7 +25,7 @@ from understudy.release import archive
 from understudy.release.bundle import Release
 from understudy.release.manifest import FILES, seal_manifest
 from understudy.release.verify import verify
-from understudy.run import run
+from understudy.simulation import run
 
 
 def sha(data: bytes) -> str:

@@ -24,7 +24,6 @@ from understudy.privacy.clip import Sealed
 from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.ledger import Ledger, read_entries, receipts_in
 from understudy.release.verify import verify
-from understudy.run import run, run_apart, simulate
 from understudy.runtime.loopback import Fault, Loopback
 from understudy.runtime.networked import Networked, Participant
 from understudy.runtime.store import Store
@@ -36,6 +35,7 @@ from understudy.runtime.wire import (
     encode_sealed,
     encode_task,
 )
+from understudy.simulation import run, run_apart, simulate
 
 Faults = dict[tuple[str, int], Fault]
 KINDS = [(ToyMean, "central"), (ToyMean, "local"), (ToySum, "local"), (ToyStep, "local")]

@@ -150,7 +150,7 @@ def _new_folder(out: Path | None) -> Path:
 def _play(scene: Scene, folder: Path, quiet: bool, seed: int | None) -> tuple[Release, Scores]:
     from understudy.cli.training import train
     from understudy.evaluation.compare import evaluate
-    from understudy.run.verification import verify
+    from understudy.simulation.verification import verify
     from understudy.study import Study
 
     Console(stderr=True, quiet=quiet).print(f"\n{scene.story}\n")

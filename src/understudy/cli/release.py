@@ -71,7 +71,7 @@ def verify(release: Path = RELEASE, json: bool = JSON) -> None:
     """
     with plain_errors(json):
         from understudy.cli.claims import claims_panel
-        from understudy.run.verification import verify as verify_release
+        from understudy.simulation.verification import verify as verify_release
 
         verdict = verify_release(release)
         if json:

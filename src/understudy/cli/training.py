@@ -19,7 +19,7 @@ from understudy.federation.recipe import Recipe
 from understudy.privacy.claim import claims, round_up, spent_so_far
 from understudy.recipes import build
 from understudy.release.bundle import Release
-from understudy.run import Doing, run, run_apart
+from understudy.simulation import Doing, run, run_apart
 from understudy.study import Study
 
 __all__ = ["say_done", "say_interrupted", "train"]

@@ -9,7 +9,7 @@ from understudy.privacy.claim import round_up
 from understudy.privacy.plan import PrivacyPlan
 from understudy.privacy.select import Selection
 from understudy.recipes import infos
-from understudy.run import site_plans
+from understudy.simulation import site_plans
 from understudy.study import Study
 
 __all__ = ["warnings"]

@@ -12,8 +12,8 @@ from understudy.federation.budget import Budget
 from understudy.federation.checkpoint import write_atomic
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.plan import PrivacyPlan
-from understudy.run.journal import Journal
-from understudy.run.workplace import RESERVED, charged
+from understudy.simulation.journal import Journal
+from understudy.simulation.workplace import RESERVED, charged
 from understudy.study import Study
 
 __all__ = ["begin", "note_release", "site_budgets", "site_plans"]

@@ -34,15 +34,15 @@ from understudy.recipes import build
 from understudy.release.bundle import MOST_ROWS, Release
 from understudy.release.classifier import Classifier
 from understudy.release.generator import Generator
-from understudy.run.budgets import begin, note_release, site_budgets, site_plans
-from understudy.run.journal import Journal
-from understudy.run.loading import load_sites
-from understudy.run.workplace import workplace
 from understudy.runtime.in_process import InProcess
 from understudy.runtime.loopback import Loopback
 from understudy.runtime.networked import Networked, Participant
 from understudy.runtime.store import Store
 from understudy.runtime.wire import Agreement
+from understudy.simulation.budgets import begin, note_release, site_budgets, site_plans
+from understudy.simulation.journal import Journal
+from understudy.simulation.loading import load_sites
+from understudy.simulation.workplace import workplace
 from understudy.study import Study
 
 __all__ = ["Doing", "run", "run_apart"]

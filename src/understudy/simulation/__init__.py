@@ -1,0 +1,8 @@
+"""A whole run in one process: rows in, a verified release out."""
+
+from understudy.simulation.budgets import site_plans
+from understudy.simulation.loading import load_sites
+from understudy.simulation.simulate import Doing, run, run_apart
+from understudy.simulation.verification import verify
+
+__all__ = ["Doing", "load_sites", "run", "run_apart", "site_plans", "verify"]
