@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from understudy.data.encode import Encoded, encode
 from understudy.data.records import Records
 from understudy.data.schema import Column, Schema
-from understudy.data.split import SPLITS, split
+from understudy.data.split import SPLITS, most_blocks, split
 from understudy.data.split_rules import SplitName, follows
 from understudy.data.table import from_frame
 from understudy.errors import StudyError
@@ -368,7 +368,7 @@ def test_blocks_need_stretches_longer_than_a_window_and_series_from_a_table() ->
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.integers(4, 40), min_size=1, max_size=4), st.integers(1, 5), st.integers(2, 30))
-def test_too_many_blocks_are_refused_with_a_number_that_works(
+def test_too_many_blocks_are_refused_with_the_largest_number_that_works(
     steps: list[int], stride: int, sites: int
 ) -> None:
     def refused(sites: int) -> str:
@@ -380,7 +380,16 @@ def test_too_many_blocks_are_refused_with_a_number_that_works(
 
     said = re.search(r"set sites = (\d+)", refused(sites))
     if said is not None:
-        assert 1 <= int(said[1]) < sites and not refused(int(said[1]))
+        most = int(said[1])
+        assert not refused(most) and most < sites
+        assert all(refused(more) for more in range(most + 1, sites))
+
+
+def test_the_largest_number_of_blocks_is_soon_found_among_many_windows() -> None:
+    recording = np.repeat(np.arange(3000), 40)
+    start = np.tile(np.arange(40), 3000)
+    assert 5000 <= most_blocks(120_000, recording, start, 24) < 6000
+    assert most_blocks(120_000, recording[:40], start[:40], 24) == 1
 
 
 def test_a_file_without_rows_is_cut_into_empty_sites() -> None:

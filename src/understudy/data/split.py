@@ -30,6 +30,8 @@ __all__ = ["SPLITS", "check_options", "option_names", "split"]
 MAX_CLUSTERS = 1_000
 LARGE = 20_000
 """With more rows than this, k-means works on mini-batches."""
+TRIED = 1_000
+"""How many numbers of blocks are tried to find the largest that works."""
 
 
 @dataclass(frozen=True)
@@ -218,11 +220,11 @@ def blocks_of_time(table: Unsplit, sites: int) -> np.ndarray:
     order, recording, start = timed
     site = np.arange(len(order)) * sites // max(len(order), 1)
     if not _all_have_windows(sites, recording, start, length):
-        fewer = _safe_blocks(recording, start, length)
+        most = most_blocks(sites, recording, start, length)
         raise StudyError(
             "stretches of time that are longer than a window",
             f"shorter ones, for {sites} sites",
-            f"set sites = {fewer}, or a stride as long as the window in the schema",
+            f"set sites = {most}, or a stride as long as the window in the schema",
         )
     found = np.empty(len(order), np.int64)
     found[order] = np.where(crossing(site, recording, start, length), -1, site)
@@ -238,11 +240,21 @@ def _all_have_windows(sites: int, recording: np.ndarray, start: np.ndarray, leng
     return not reaches.any()
 
 
-def _safe_blocks(recording: np.ndarray, start: np.ndarray, length: int) -> int:
-    """A number of equal stretches that all have a window of their own, wherever borders fall."""
-    place = recording * (2 * (int(start.max()) + length)) + start
+def most_blocks(sites: int, recording: np.ndarray, start: np.ndarray, length: int) -> int:
+    """The largest number of equal stretches below ``sites`` that all have a window of their own.
+
+    Windows are in order of time. Where recordings end, more may work than fewer: the numbers are
+    tried from the top, and after a thousand the one is taken that works wherever borders fall.
+    """
+    span = int(start.max()) + length
+    place = recording * (2 * span) + start
     widest = int((np.searchsorted(place, place + length) - np.arange(len(place))).max())
-    return len(place) // widest
+    sure = min(len(place) // widest, sites - 1)
+    ends = np.append(np.flatnonzero(np.diff(recording)), len(start) - 1)
+    starts = np.append(0, ends[:-1] + 1)
+    top = int(((start[ends] - start[starts]) // length + 1).sum())
+    tried = range(min(sites - 1, top), sure, -1)[:TRIED]
+    return next((n for n in tried if _all_have_windows(n, recording, start, length)), sure)
 
 
 def person(table: Unsplit, sites: int, least: int = 1) -> np.ndarray:
