@@ -28,7 +28,7 @@ MAKERS = {
     "add_noise": {"privacy/gaussian.py", "federation/site.py"},
     "choose": {"privacy/select.py"},
     "respond": {"privacy/respond.py"},
-    "NoiseSource": {"rng.py", "run/journal.py"},
+    "NoiseSource": {"rng.py", "simulation/journal.py"},
 }
 
 
