@@ -171,9 +171,9 @@ def _typed(value: Any, hint: Any, where: str) -> Any:
             return _float(value)
         if _fits(value, choice, origin):
             return value
-    raise StudyError(
-        f"{where} as {_words(hint)}", f"{type(value).__name__} {value!r}", "correct the value"
-    )
+    words = [w for c in _choices(hint) for w in (c, *get_args(c)) if isinstance(w, str)]
+    near = nearest(value, words) if isinstance(value, str) else ""
+    raise StudyError(f"{where} as {_words(hint)}", toml_value(value), f"correct the value{near}")
 
 
 def _float(value: int | float) -> float:

@@ -279,11 +279,12 @@ def refuse_split(study: Study, unit: Unit, trust: Trust) -> None:
     simulation = study.simulation
     seen = trust == "local" or (trust != "none" and simulation is not None and simulation.only)
     if simulation is not None and seen and study.split_moves_others(unit):
+        central = "remove simulation.only" if trust == "central" else 'trust = "central"'
         raise PrivacyError(
             f"a split that keeps every other row at its site, to protect one {unit} "
             f'with trust = "{trust}"',
             f'split = "{simulation.split}", where removing one {unit} can move rows of others',
-            'use split = "uniform", or unit = "site", or trust = "central" with all sites',
+            f'use split = "uniform", or unit = "site", or {central}',
         )
 
 

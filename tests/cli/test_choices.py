@@ -60,7 +60,7 @@ def test_enough_votes_at_a_large_epsilon_are_no_cause_to_warn(tmp_path: Path) ->
 
 def test_plan_and_run_warn_in_strong_words_of_too_few_sites_for_votes(tmp_path: Path) -> None:
     path = study(tmp_path, sites=34)
-    words = f"34 site(s) are {FEW}: signds learns from the votes of hundreds of sites"
+    words = f"34 sites are {FEW}: signds learns from the votes of hundreds of sites"
     advice = 'set privacy.unit = "record" and study.recipe = "dpd_fvae" or "fedmoments"'
     said = told("plan", path)
     assert words in said and "barely better than random" in said and advice in said
@@ -80,7 +80,7 @@ def test_plan_warns_of_noise_that_hides_what_few_sites_send(
     found = json.loads(told("plan", path, "--json"))["warnings"]
     assert sum(FEW in warning for warning in found) == few
     if few:
-        assert found[0].startswith("19 site(s) are") and "hides almost everything" in found[0]
+        assert found[0].startswith("19 sites are") and "hides almost everything" in found[0]
         assert 'set privacy.unit = "record".' in found[0], "the recipe itself can do it"
 
 
@@ -104,7 +104,7 @@ def test_plan_without_trust_promises_nothing_and_speaks_of_no_bound(tmp_path: Pa
     said = told("plan", path)
     assert "nothing: trust = none" in said and "none trust" not in said
     assert "1e+09" not in said and "bound and noise" not in said
-    assert "The thesis's ε" not in said
+    assert "The published ε" not in said
     path.write_text(text.replace('"signds"', '"fedvae"').partition("[recipe]")[0])
     assert "sent as it is, clipped to norm 0.2" in told("plan", path), (
         "clipping without noise is still told"

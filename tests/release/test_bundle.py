@@ -14,7 +14,7 @@ import torch
 
 from contracts.toys import study
 from understudy.data.records import Records
-from understudy.data.schema import Schema
+from understudy.data.schema import Column, Schema
 from understudy.errors import OutputError, ReleaseError
 from understudy.release import bundle
 from understudy.release.bundle import Release
@@ -131,6 +131,15 @@ def test_a_class_that_is_a_number_may_be_asked_for_by_it(label: object) -> None:
     for unknown in (2, 1.0, True, "one"):
         with pytest.raises(ReleaseError, match="a label among 0, 1, 7"):
             class_of(unknown, schema)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("label", [True, 1, "1", "True", "true", "yes"])
+def test_a_boolean_class_may_be_asked_for_as_files_write_it(label: object) -> None:
+    columns = (Column("ill", "boolean"), Column("age", "integer", 0, 99))
+    schema = Schema("table", "ward", 9, columns=columns, label="ill")
+    assert class_of(label, schema) == 1  # type: ignore[arg-type]
+    with pytest.raises(ReleaseError, match="a label among false, true"):
+        class_of("ill", schema)
 
 
 def test_no_rows_may_be_asked_for(made: Release) -> None:

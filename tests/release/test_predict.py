@@ -75,7 +75,7 @@ def test_it_survives_saving_and_loading(told: Release, tmp_path: Path, name: str
 
 def test_claims_are_recomputed_as_for_generators(told_folder: Path) -> None:
     checks = verify(told_folder).checks
-    assert any("2 charged round(s)" in check for check in checks)
+    assert any("match the plan: 2 rounds" in check for check in checks)
     said = load(told_folder, "claims.json")
     said[0]["epsilon"] *= 0.99
     (told_folder / "claims.json").write_text(json.dumps(said))

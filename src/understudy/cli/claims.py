@@ -46,6 +46,8 @@ def claims_panel(claims: Sequence[Claim]) -> Panel:
     lines.add_row(claims[0].words)
     lines.add_row("")
     lines.add_row(_claims_table(claims))
+    caveats = Table.grid(padding=(0, 1))
     for caveat in dict.fromkeys(caveat for claim in claims for caveat in claim.caveats):
-        lines.add_row(f"[dim]• {escape(caveat)}[/]")
+        caveats.add_row("[dim]•[/]", f"[dim]{escape(caveat)}[/]")
+    lines.add_row(caveats)
     return Panel(lines, title="privacy claim", title_align="left", border_style="cyan")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,10 +21,21 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.status import Status
+from rich.text import Text
 
 from understudy.errors import OutputError, UnderstudyError
 
-__all__ = ["JSON", "QUIET", "READING", "bar", "check_new", "plain_errors", "print_json", "spinner"]
+__all__ = [
+    "JSON",
+    "QUIET",
+    "READING",
+    "bar",
+    "check_new",
+    "plain_errors",
+    "print_hanging",
+    "print_json",
+    "spinner",
+]
 
 JSON = typer.Option(False, "--json", help="Print JSON, for machines.")
 QUIET = typer.Option(False, "--quiet", "-q", help="No progress bar.")
@@ -41,14 +53,25 @@ def plain_errors(json: bool = False) -> Iterator[None]:
             print(jsonlib.dumps({"ok": False, "error": parts}, ensure_ascii=False))
         else:
             err = Console(stderr=True)
-            err.print(f"[red]✗ expected[/] {escape(error.expected)}", highlight=False)
-            err.print(f"  [red]found[/]    {escape(error.found)}", highlight=False)
-            err.print(f"  [green]do[/]       {escape(error.do)}", highlight=False)
+            print_hanging(err, "[red]✗ expected[/] ", error.expected)
+            print_hanging(err, "  [red]found[/]    ", error.found)
+            print_hanging(err, "  [green]do[/]       ", error.do)
         raise typer.Exit(error.exit_code) from None
 
 
+def print_hanging(console: Console, lead: str, text: str) -> None:
+    """Print ``text`` after a lead (with markup); its further lines are indented as far."""
+    indent = Text.from_markup(lead).cell_len
+    wrap = textwrap.TextWrapper(
+        max(console.width - indent, 20), break_long_words=False, break_on_hyphens=False
+    )
+    lines = [part for line in text.splitlines() for part in wrap.wrap(line)]
+    said = lead + escape(("\n" + " " * indent).join(lines))
+    console.print(said, highlight=False, soft_wrap=True)
+
+
 def check_new(output: Path, force: bool) -> None:
-    """Refuse to replace a file unless told to."""
+    """Refuse to replace a file without --force."""
     if output.exists() and not force:
         do = "choose another name, or add --force"
         raise OutputError("a new file", f"{output.name} exists", do)

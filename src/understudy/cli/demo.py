@@ -92,15 +92,17 @@ split = "uniform"
 def demo(
     recipe: str = typer.Option("fedmoments", help=f"Which demonstration: {', '.join(SCENES)}."),
     out: Path | None = typer.Option(None, "--out", "-o", help="The folder to create."),
-    seed: int | None = typer.Option(None, help="Repeatable; the claim then says simulation."),
+    seed: int | None = typer.Option(
+        None, help="Make the run repeatable; its claims then say simulation."
+    ),
     open_report: bool = typer.Option(True, "--open/--no-open", help="Open the report at the end."),
     quiet: bool = QUIET,
     json: bool = JSON,
 ) -> None:
     """Try everything on bundled real data: sites, training, claim, release, report.
 
-    It takes under two minutes. All files end up in one folder, ready for you to change and run
-    again.
+    It takes under two minutes. All files end up in one folder, ready for you
+    to change and run again.
 
     Examples:
 

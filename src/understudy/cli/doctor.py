@@ -145,7 +145,11 @@ def doctor(
 
     Exit code 0 if everything is fine, 1 otherwise.
 
-    Examples:  understudy doctor  ·  understudy doctor --full  ·  understudy doctor --json
+    Examples:
+
+      understudy doctor
+
+      understudy doctor --full
     """
     findings = examine(CHECKS + LOADED if full else CHECKS)
     well = all(finding.ok for finding in findings)

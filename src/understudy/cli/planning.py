@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from understudy.cli.claims import claims_panel
+from understudy.cli.console import print_hanging
 from understudy.cli.warnings import warnings
 from understudy.data.split import check_options
 from understudy.errors import StudyError
@@ -108,7 +108,7 @@ def _table(found: Costed) -> Table:
     rows = {
         "recipe": f"{recipe.info.name}: {recipe.info.title}",
         "protects": _protects(plan),
-        "sites and rounds": f"{plan.sites} sites, {_rounds(plan)}",
+        "sites and rounds": f"{_many(plan.sites, 'site')}, {_rounds(plan)}",
         "cohort": _cohort(plan),
         **_net(recipe),
         "mechanism": "; then ".join(mechanisms),
@@ -138,7 +138,9 @@ def _many(count: int, noun: str) -> str:
 def _cohort(plan: PrivacyPlan) -> str:
     own = plan.own
     if own.size is not None:
-        return f"{own.size} sites per round on a public schedule, each at most {own.calls} times"
+        often = "once" if own.calls == 1 else f"{own.calls:,} times"
+        each = _many(own.size, "site")
+        return f"{each} per round on a public schedule, each at most {often}"
     if own.rate is None:
         return "every site in every round"
     return f"each site joins a round with probability {own.rate:g}, by a secret coin flip"
@@ -163,7 +165,7 @@ def _net(recipe: Recipe) -> dict[str, str]:
 def warn(study: Study, plan: PrivacyPlan, console: Console) -> None:
     """Print what a plan warns of."""
     for warning in warnings(study, plan):
-        console.print(f"[yellow]![/] {escape(warning)}", highlight=False)
+        print_hanging(console, "[yellow]![/] ", warning)
 
 
 def _lifetime(plan: PrivacyPlan) -> dict[str, str]:

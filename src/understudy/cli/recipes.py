@@ -23,7 +23,11 @@ def recipes(
 ) -> None:
     """List the recipes, or explain one.
 
-    Examples:  understudy recipes  ·  understudy recipes fedvae
+    Examples:
+
+      understudy recipes
+
+      understudy recipes fedvae
     """
     with plain_errors(json):
         from understudy.recipes import infos

@@ -67,7 +67,11 @@ def sample(
 def verify(release: Path = RELEASE, json: bool = JSON) -> None:
     """Recompute the claim of a release, draw its sample again and compare every file.
 
-    Examples:  understudy verify release  ·  understudy verify release.zip --json
+    Examples:
+
+      understudy verify release
+
+      understudy verify release.zip --json
     """
     with plain_errors(json):
         from understudy.cli.claims import claims_panel
@@ -116,7 +120,7 @@ def evaluate(
 
       understudy evaluate release --real train.csv --test test.csv --out report
 
-      understudy evaluate release --real train.npz --inception fid.safetensors --out report
+      understudy evaluate release --real train.npz --out report
     """
     with plain_errors(json):
         from understudy.cli.scores import distances_table, scores_table

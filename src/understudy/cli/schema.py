@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from understudy.cli.console import (
     bar,
     check_new,
     plain_errors,
+    print_hanging,
     print_json,
 )
 from understudy.errors import DataError, unwritable
@@ -62,8 +64,9 @@ def draft(
 ) -> None:
     """Draft a schema from a local file, for you to edit.
 
-    The draft is made from your rows: its bounds and categories are guesses and may reveal
-    something about people. Columns that look like identifiers are left for you to decide.
+    The draft is made from your rows: its bounds and categories are guesses
+    and may reveal something about people. Columns that look like identifiers
+    are left for you to decide.
 
     Examples:
 
@@ -95,9 +98,11 @@ def draft(
         print(text)
     console = Console(stderr=True)
     for warning in warnings:
-        console.print(f"[yellow]![/] {escape(warning)}")
+        print_hanging(console, "[yellow]![/] ", warning)
     if output is not None:
-        console.print(f"Wrote {escape(str(output))}. Edit it, then run: understudy schema check")
+        command = f"understudy schema check {shlex.quote(str(output))} {shlex.quote(str(data))}"
+        console.print(f"Wrote {escape(str(output))}. Edit it, then run:", soft_wrap=True)
+        console.print(f"  {escape(command)}", soft_wrap=True, highlight=False)
 
 
 @app.command()
@@ -109,8 +114,9 @@ def check(
 ) -> None:
     """Say in plain words whether a file fits the schema.
 
-    Exit code 0 if it fits (public rules such as clamping may apply), 3 if it does not,
-    2 if the schema itself is wrong. The counts describe private rows: do not share them.
+    Exit code 0 if it fits (public rules such as clamping may apply), 3 if it
+    does not, 2 if the schema itself is wrong. The counts describe private
+    rows: do not share them.
 
     Examples:
 

@@ -15,14 +15,14 @@ STUDY = typer.Argument(..., help="The study file (study.toml).")
 
 def plan(
     study: Path = STUDY,
-    project: str = typer.Option("", help="Populations to project to, e.g. 1000,30000."),
+    project: str = typer.Option("", help="Also ε with so many sites, e.g. 1000,30000."),
     quiet: bool = QUIET,
     json: bool = JSON,
 ) -> None:
     """Say what a study will cost before anything is trained.
 
-    It reads the study file, its schema and rows declared public, and nothing else. Nothing is
-    spent.
+    It reads the study file, its schema and rows declared public, and nothing
+    else. Nothing is spent.
 
     Examples:
 
@@ -57,8 +57,8 @@ def run(
 ) -> None:
     """Run a study with all sites in this process and make a release.
 
-    Ctrl-C waits for the current round and keeps what was done. --resume continues from there
-    and never pays twice for the same round.
+    Ctrl-C waits for the current round and keeps what was done. --resume
+    continues from there and never pays twice for the same round.
 
     Examples:
 

@@ -39,8 +39,9 @@ def _of_few_sites(study: Study, plan: PrivacyPlan) -> str:
         if votes
         else "the noise that hides one of them hides almost everything they send"
     )
+    few = "1 site is" if plan.sites == 1 else f"{plan.sites} sites are"
     return (
-        f"{plan.sites} site(s) are too few to protect a whole site: {why}. "
+        f"{few} too few to protect a whole site: {why}. "
         f"{_protect_records(study)} If you go on, the budget is spent all the same."
     )
 

@@ -19,7 +19,7 @@ from pandas.api import types
 from understudy.data.schema import Column
 from understudy.errors import DataError
 
-__all__ = ["Cells", "bounds", "read_cells", "settle", "to_array"]
+__all__ = ["TRUTHS", "Cells", "bounds", "read_cells", "settle", "to_array"]
 
 EPOCH = date(1970, 1, 1).toordinal()
 TRUTHS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "t": 1.0, "f": 0.0}

@@ -46,7 +46,7 @@ _RECIPES = (
         default=("site", "local"),
         options=options.SignDSOptions,
         rounds=500,
-        corrections="The thesis's ε is per update; the claim adds up all updates of a site.",
+        corrections="The published ε is per update; the claim adds up all updates of a site.",
         cohort=20,  # with fewer, steps are rough: one vote moves a weight by γ/cohort
     ),
     RecipeInfo(
@@ -71,8 +71,8 @@ _RECIPES = (
         default=("site", "local"),
         options=options.FedSTDGOptions,
         rounds=100,
-        corrections="The thesis's ε is per update; the claim adds up all updates of a site. No bit "
-        "by default: it costs a tenth of ε, and the published rule hardly fires at small ε.",
+        corrections="The published ε is per update; the claim adds up all updates of a site. No "
+        "bit by default: it costs a tenth of ε, and the published rule hardly fires at small ε.",
     ),
     RecipeInfo(
         name="fedmoments",

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from understudy.data.cells import TRUTHS
 from understudy.data.names import nearest
 from understudy.data.schema import Schema
 from understudy.errors import ReleaseError
@@ -173,10 +174,15 @@ class Generator:
 
 
 def class_of(label: str | int | None, schema: Schema) -> int | None:
-    """The index of a class that was asked for by name; a number stands for its digits."""
+    """The index of a class that was asked for by name; a number stands for its digits.
+
+    A boolean label may be written as in files: true, True, yes or 1.
+    """
     if label is None:
         return None
     name = str(label)
+    if schema.classes == ("false", "true") and name.lower() in TRUTHS:
+        return int(TRUTHS[name.lower()])
     if name in schema.classes:
         return schema.classes.index(name)
     if schema.classes == ("all",):

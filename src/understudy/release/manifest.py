@@ -56,9 +56,9 @@ def read_files(archive: Archive) -> tuple[dict[str, Any], dict[str, bytes]]:
         found[name] = archive.read(name)
         if hashlib.sha256(found[name]).hexdigest() != digest:
             raise ReleaseError(
-                f"{name} as the manifest names it",
-                "other content",
-                "it was changed; fetch it again",
+                f"{name} with the hash in the manifest",
+                "another hash",
+                "the file was changed: get the release again from its source",
             )
     return manifest, found
 

@@ -66,13 +66,18 @@ def verify(path: str | Path, recipes: Mapping[str, RecipeInfo] | None = None) ->
     _check_files(release, said, files, drawn)
     notes = (exact, _compare_sample(release, files, drawn), _check_recipe(release, recipes))
     checks = (
-        f"{len(files) - 1} files match the manifest and hold nothing else",
+        f"{len(files) - 1} files match the manifest, and there are no others",
         f"the ledger is an unbroken chain of {len(entries)} entries",
-        f"{len(entries) - 1} charged round(s) fit the plan of {release.plan.length}",
-        f"{len(said)} claim(s) recomputed: ε agrees" + ("" if exact else " to the last digit"),
+        f"the charges match the plan: {_many(len(entries) - 1, 'round')}",
+        f"{_many(len(said), 'claim')} recomputed: ε agrees"
+        + ("" if exact else " to the last digit"),
         *(["the sample is what the generator draws"] if drawn and not notes[1] else []),
     )
     return Verdict(release, checks, tuple(note for note in notes if note))
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _check_opening(release: Release, entries: list[Entry]) -> None:

@@ -163,7 +163,7 @@ def names_someone(name: str) -> bool:
 def _identifies(name: str, counts: pd.Series) -> str:
     """Why a column looks as if it could name a person, if it does."""
     if names_someone(name):
-        return "named like identifiers or personal data"
+        return "the name suggests an identifier or personal data"
     rows, distinct = int(counts.sum()), len(counts)
     if rows < MANY or distinct <= rows / 2 or numbers(counts, "date") is not None:
         return ""
