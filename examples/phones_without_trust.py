@@ -23,7 +23,7 @@ recipe = "signds"
 rounds = 14
 
 [privacy]
-epsilon = 8.0             # of a phone's whole life: it is called once
+epsilon = 8.0             # the total ε of a phone: it is called once
 
 [cohort]
 size = 10                 # phones a round, by a public schedule

@@ -92,7 +92,7 @@ def test_without_a_seed_no_two_runs_agree() -> None:
 @pytest.mark.parametrize("name", ["out", "out.zip"])
 def test_an_existing_output_is_never_touched(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("mine")
-    with pytest.raises(OutputError, match="something is there"):
+    with pytest.raises(OutputError, match="exists"):
         run(toy(), rows(4), out=tmp_path / name)
     assert (tmp_path / name).read_text() == "mine"
     assert [p.name for p in tmp_path.iterdir()] == [name]

@@ -180,7 +180,7 @@ def test_an_output_that_is_there_is_named_however_it_is_written(
     study = write_study(tmp_path)
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, ["run", str(study), "--out", "."])
-    assert result.exit_code == 9 and "something is there: .\n" in result.output
+    assert result.exit_code == 9 and ". exists\n" in result.output
 
 
 def test_an_unreachable_epsilon_names_what_can_be_reached(tmp_path: Path) -> None:

@@ -256,7 +256,7 @@ def test_evaluate_writes_a_report_and_not_into_the_release(place: Path, tmp_path
     )
     assert text.count("trained on") == 2
     found = json.loads((tmp_path / "report" / "scores.json").read_text())
-    naive = next(line for line in text.splitlines() if "the commonest class" in line)
+    naive = next(line for line in text.splitlines() if "the most common class" in line)
     assert f"{found['utility']['naive']['value']:.3f}" in naive
     assert (tmp_path / "report" / "report.html").stat().st_size > 10_000
     inside = place / "release" / "report"

@@ -87,7 +87,7 @@ def test_a_table_with_labels_is_predicted_and_measured(
     assert right > 0.85, "the toy should tell these apart"
     assert f"accuracy {right:.3f}" in text
     often = truth.value_counts(normalize=True).max()
-    assert f"always predicting the commonest class: {often:.3f}" in text
+    assert f"always predicting the most common class: {often:.3f}" in text
     assert "on these 569 rows" in text and "not part of the release" in " ".join(text.split())
     assert [p.name for p in tmp_path.iterdir()] == [name], "something else was left"
 

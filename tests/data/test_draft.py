@@ -366,7 +366,7 @@ def test_constant_columns_get_no_bounds_but_a_decision(tmp_path) -> None:
     text, warnings = drafted(tmp_path, table().assign(site=7, scale=2.5))
     assert "7" not in re.sub(r".*records.*", "", text.split("[columns.site]")[1])
     said = next(w for w in warnings if "same value" in w)
-    assert "site, scale" in said and "leave it out" in said and "bounds" in said
+    assert "site, scale" in said and "ignore" in said and "bounds" in said
     assert text.count('kind = "ignore"') == 2, "both ways out are in the remarks"
     assert not any("identifiers" in w for w in warnings)
     with pytest.raises(SchemaError, match="2 unclassified"):

@@ -295,8 +295,8 @@ def test_a_report_tells_of_the_most_sets_of_columns_not_of_the_first(reports) ->
 @pytest.mark.parametrize(
     ("kind", "part", "said", "decimals"),
     [
-        (0, "utility", "the commonest class", 3),
-        (1, "utility", "the commonest class", 3),
+        (0, "utility", "the most common class", 3),
+        (1, "utility", "the most common class", 3),
         (2, "forecasts", "repeating the last step", 4),
     ],
     ids=["table", "image", "series"],

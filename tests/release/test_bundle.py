@@ -64,7 +64,7 @@ def test_a_zip_holds_the_same_files_flat(made: Release, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["again", "again.zip"])
 def test_nothing_is_overwritten(made: Release, tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("mine")
-    with pytest.raises(OutputError, match="something is there"):
+    with pytest.raises(OutputError, match="exists"):
         made.save(tmp_path / name)
     assert (tmp_path / name).read_text() == "mine"
 

@@ -134,7 +134,7 @@ def _command() -> str:
     beside = Path(sys.executable).parent / "understudy"
     if shutil.which("understudy") or not beside.exists():
         return "understudy"
-    return shlex.quote(os.path.relpath(beside))
+    return shlex.quote(min(os.path.relpath(beside), str(beside), key=len))
 
 
 def _new_folder(out: Path | None) -> Path:

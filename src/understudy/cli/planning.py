@@ -113,7 +113,7 @@ def _table(found: Costed) -> Table:
         **_net(recipe),
         "mechanism": "; then ".join(mechanisms),
         "a site sends": _sends(recipe),
-        **_lifetime(plan),
+        **_totals(plan),
     }
     for name, value in rows.items():
         table.add_row(f"[bold]{name}", value)
@@ -168,7 +168,7 @@ def warn(study: Study, plan: PrivacyPlan, console: Console) -> None:
         print_hanging(console, "[yellow]![/] ", warning)
 
 
-def _lifetime(plan: PrivacyPlan) -> dict[str, str]:
+def _totals(plan: PrivacyPlan) -> dict[str, str]:
     """ε per update, and in total per site, where choices are sent."""
     each, updates = plan.own.update_epsilon, plan.own.participations
     if each is None:

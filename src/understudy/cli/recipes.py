@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from understudy.cli.console import JSON, plain_errors, print_json
+from understudy.cli.console import JSON, plain_errors, print_hanging, print_json
 from understudy.data.schema_toml import toml_value
 from understudy.errors import StudyError
 from understudy.federation.info import RecipeInfo
@@ -106,11 +106,13 @@ def _show_one(info: RecipeInfo) -> None:
     console = Console()
     console.print(f"[bold]{info.name}[/] — {info.title}\n")
     console.print(info.summary)
-    console.print(f"\n[bold]paper[/]     {info.paper}")
-    console.print(f"[bold]data[/]      {', '.join(info.kinds)}")
-    console.print(f"[bold]protects[/]  {_trusts(info)}; by default {'/'.join(info.default)}")
+    console.print()
+    print_hanging(console, "[bold]paper[/]     ", info.paper)
+    print_hanging(console, "[bold]data[/]      ", ", ".join(info.kinds))
+    protects = f"{_trusts(info)}; by default {'/'.join(info.default)}"
+    print_hanging(console, "[bold]protects[/]  ", protects)
     if info.corrections:
-        console.print(f"[bold]note[/]      {info.corrections}")
+        print_hanging(console, "[bold]note[/]      ", info.corrections)
     table = Table(
         title=r"options, under \[recipe] in study.toml", title_justify="left", header_style="dim"
     )

@@ -104,7 +104,7 @@ def _classified(columns: dict[str, dict[str, Any]]) -> None:
     open_ones = [name for name, entry in columns.items() if entry.get("kind") == "unclassified"]
     if open_ones:
         raise SchemaError(
-            "every column classified by a human",
+            "a kind for every column",
             f"{len(open_ones)} unclassified: {', '.join(open_ones[:10])}",
             'give each a kind, or kind = "ignore", or delete its block and name it as person',
         )

@@ -36,7 +36,7 @@ __all__ = [
     "ticker",
 ]
 
-COMMONEST = "the commonest class"
+COMMONEST = "the most common class"
 """What `Utility.naive` is the accuracy of: giving it as every answer."""
 
 Progress = Callable[[str, int, int], None]

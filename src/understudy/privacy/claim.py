@@ -77,17 +77,17 @@ class Claim:
         return (
             f"Against {self.adversary}, {self._secret} ({self.relation}) is protected with "
             f"ε = {round_up(self.epsilon or 0)} at δ = {round_up(self.delta, 2)}"
-            f"{self._lifetime}.{verdict}"
+            f"{self._added_up}.{verdict}"
         )
 
     @property
-    def _lifetime(self) -> str:
+    def _added_up(self) -> str:
         """What a pure claim adds up: the updates of the most exposed site."""
         if not self.events or any(event.noise for event in self.events):
             return ""
         updates = max(event.count for event in self.events)
         each = round_up((self.epsilon or 0) / updates)
-        many = f", over a lifetime of {updates} updates of ε = {each} each"
+        many = f", over its {updates} updates of ε = {each} each"
         return ", in its one update" if updates == 1 else many
 
     @property

@@ -59,7 +59,7 @@ _RECIPES = (
         default=("site", "local"),
         options=options.DpFedWAEOptions,
         rounds=500,
-        corrections="A client's ε adds up over its updates; the unit is the site, not the person.",
+        corrections="A site's ε adds up over its updates; the unit is the site, not the person.",
     ),
     RecipeInfo(
         name="fedstdg",

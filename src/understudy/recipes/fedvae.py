@@ -1,6 +1,6 @@
 """FedVAE: federated variational autoencoders (Margaritis 2021, §4.4), four variants.
 
-Only decoders travel; every site keeps its encoder for ever. ``classes = "joint"`` trains one
+Only decoders travel; encoders never leave their sites. ``classes = "joint"`` trains one
 conditional VAE whose decoder sees the label, ``"separate"`` one VAE per class. Trust is
 central (the server noises the sum of clipped updates) or local (each site noises its own).
 The protected unit is the site.

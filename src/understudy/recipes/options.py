@@ -45,7 +45,7 @@ class VAEOptions(Settings):
     )
     beta: float = setting(1.0, "weight of the KL term", least=0)
     server: Literal["adam", "sgd"] = setting("adam", "server optimiser on the noised mean")
-    server_rate: float = setting(0.016, "its rate (at the start)", above=0)
+    server_rate: float = setting(0.016, "its learning rate (at the start)", above=0)
     momentum: float = setting(0.9, "its momentum", least=0, below=1)
     decay: Literal["cosine", "none"] = setting("cosine", "how its rate falls over the rounds")
     average: float = setting(
@@ -62,7 +62,9 @@ class VAEOptions(Settings):
     )
     warm_coefficients: int = setting(150, "fedmoments' coefficients in a warm start", least=1)
     warm_spread: float = setting(2.0, "variance of the warm start's images (fedmoments' spread)")
-    warm_contrast: float = setting(8.0, "contrast of the warm start's images; 0 cuts them off")
+    warm_contrast: float = setting(
+        8.0, "contrast of the warm start's images (fedmoments' contrast)"
+    )
     warm_share: float = setting(
         0.5,
         "share of the released rows that the warm start draws; the decoder draws the rest",
@@ -116,8 +118,8 @@ class DpdFVAEOptions(VAEOptions):
     )
     steps: int | None = setting(
         None,
-        "local steps per round, the same at every site: 6 of a site and of paper, 1 noised one of "
-        "records (always 1 where the server noises them)",
+        "local steps per round, the same at every site; by default 6, or 1 where records are "
+        "protected (6 for paper; always 1 under central trust)",
         least=1,
     )
 
@@ -134,7 +136,7 @@ class FedMomentsOptions(Settings):
     )
     contrast: float = setting(
         0.0,
-        "of drawn images: 8, say, takes them smoothly to black and white; 0 cuts them off",
+        "contrast of drawn images: 8, say, is nearly black and white; 0 cuts values off",
         least=0,
     )
 
@@ -234,7 +236,9 @@ class DpFedWAEOptions(WAEOptions):
         least=1,
     )
     bins: int = setting(10, "bins that a number of a table is cut into", least=2)
-    drawn: bool = setting(True, "draw each value by its chance instead of taking the likeliest")
+    drawn: bool = setting(
+        True, "draw each value by its probability instead of taking the most likely"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

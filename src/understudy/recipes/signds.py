@@ -10,7 +10,7 @@ small layer, which would run ahead, count less. None of it costs privacy: the me
 any update of any net, and the server only reads what was sent.
 
 Corrections to the thesis: its ε is per update while clients are called tens to hundreds of times.
-Here the claim adds up a site's whole life, and a site refuses to be called beyond it.
+Here the claim adds up all updates of a site, and a site refuses to be called more often.
 """
 
 from __future__ import annotations

@@ -94,9 +94,7 @@ def _check_size(file: Path) -> None:
 def refuse_existing(path: Path) -> None:
     """Nothing is ever overwritten."""
     if os.path.lexists(path):
-        raise OutputError(
-            "a new path for a release", f"something is there: {path}", "choose another --out"
-        )
+        raise OutputError("a new path for a release", f"{path} exists", "choose another --out")
     if not path.absolute().parent.is_dir():
         raise OutputError(
             "an existing parent folder", "none", f"create the folder that {path} is in"

@@ -104,7 +104,7 @@ def find_bounds(name: str, kind: str, values: np.ndarray) -> FoundColumn:
     Bounds around a single value would reveal it.
     """
     if (values == values[0]).all():
-        return FoundColumn(name, why=CONSTANT, choice=f'{KEEP}, or kind = "ignore": leave it out')
+        return FoundColumn(name, why=CONSTANT, choice=f'{KEEP}, or kind = "ignore"')
     low, high = outwards(float(values.min()), float(values.max()))
     settings: dict[str, object] = {"low": low, "high": high}
     if kind == "date":
