@@ -29,7 +29,7 @@ def _check(claim: Claim) -> str:
 
 def _claims_table(claims: Sequence[Claim]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    price = ("ε, added up", "δ") if added_up(claims) else ("ε", "δ", "ε by RDP")
+    price = ("ε, added up", "δ") if added_up(claims) else ("ε", "δ", "check: ε by RDP")
     headings = ("against", "unit", "relation", *price)
     for heading in headings:
         table.add_column(heading, overflow="fold")
