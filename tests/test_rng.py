@@ -254,3 +254,10 @@ def test_streams_are_kept_apart_by_name_and_index() -> None:
     ]
     assert len(set(draws)) == len(draws)
     assert streams.numpy("a", np.int64(1)).random() == draws[2], "the kind of integer matters"
+
+
+def test_what_one_site_takes_from_a_system_generator_moves_no_other() -> None:
+    """Ties are broken with it: how many a site had must not show in another's subset."""
+    draws = NoiseSource.system().sites(0, [0, 1])
+    assert draws.generator(0) is not draws.generator(1)
+    assert draws.generator(0).random() != draws.generator(0).random()

@@ -15,8 +15,8 @@ import pandas as pd
 import pytest
 import torch
 
-from contracts.toys import ToyMean, plain, records, rows, study, toys
-from understudy.data.table import write
+from contracts.toys import ToyMean, plain, records, rows, schema, study, toys
+from understudy.data.table import from_frame, write
 from understudy.errors import (
     BudgetError,
     DataError,
@@ -30,7 +30,7 @@ from understudy.privacy.account import cost
 from understudy.privacy.ledger import Ledger, read_entries, receipts_in
 from understudy.release import archive
 from understudy.release.verify import verify
-from understudy.simulation import run, run_apart
+from understudy.simulation import run, run_apart, simulate
 from understudy.study import Study
 
 __all__ = ["toys"]
@@ -571,7 +571,8 @@ def test_a_release_is_written_into_each_sites_ledger(tmp_path: Path) -> None:
         with Ledger(tmp_path / f"{name}.ledger") as ledger:
             reserved, released = ledger.entries
         assert (reserved["kind"], released["kind"]) == ("reserve", "release")
-        assert released["body"] == {"run": reserved["body"]["run"], "head": head}
+        noted = {"run": reserved["body"]["run"], "head": head, "model": release.model_hash}
+        assert released["body"] == noted
 
 
 @pytest.mark.parametrize("kept", ["early", "opened"])
@@ -585,6 +586,19 @@ def test_a_run_that_was_released_is_not_run_again_from_a_backup(tmp_path: Path, 
     run(hospital(tmp_path), out=tmp_path / "out", resume=True)
     with pytest.raises(ReleaseError, match="released already"):
         run(hospital(tmp_path), out=tmp_path / "again", resume=True)
+
+
+def test_two_copies_of_a_run_in_progress_give_one_release(tmp_path: Path) -> None:
+    """Their ledgers end alike, since receipts hold plan fields only; their noise does not."""
+    shutil.copytree(cut(tmp_path, 1), tmp_path / "again.partial")
+
+    def meanwhile(doing: str, done: int, total: int) -> None:
+        if doing == "training" and done == 2:
+            run(hospital(tmp_path), out=tmp_path / "out", resume=True)
+
+    with pytest.raises(ReleaseError, match="other model"):
+        run(hospital(tmp_path), out=tmp_path / "again", resume=True, progress=meanwhile)
+    assert (tmp_path / "out").exists() and not (tmp_path / "again").exists()
 
 
 def test_a_full_disk_after_the_release_was_noted_can_still_be_resumed(
@@ -680,3 +694,22 @@ def test_a_private_folder_removed_under_a_run_is_an_error_with_advice(tmp_path: 
     with pytest.raises(OutputError):
         run(toy(), rows(4), out=tmp_path / "out", progress=remove)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("unit, counted", [("record", 3), ("person", 2)])
+def test_the_cap_on_rows_per_person_is_off_where_records_are_protected(
+    monkeypatch: pytest.MonkeyPatch, unit: str, counted: int
+) -> None:
+    """It would let another row in for one that is taken away: 1.41 times the bound, or up to 2."""
+    frame = records(3).frame.assign(id=1)
+    found = []
+    original = simulate.load_sites
+
+    def spy(*given: object, **terms: object) -> object:
+        found.append(original(*given, **terms))
+        return found[-1]
+
+    monkeypatch.setattr(simulate, "load_sites", spy)
+    asked = study("fedmoments", 1, privacy={"unit": unit, "trust": "central", "noise": 2.0})
+    run(asked, [from_frame(frame, schema())], rows=1)
+    assert found[0].total == counted

@@ -174,7 +174,6 @@ class _System(Draws):
 
     def __init__(self, sites: int) -> None:
         self._sites = sites
-        self._generator: np.random.Generator | None = None
 
     def __len__(self) -> int:
         return self._sites
@@ -192,9 +191,8 @@ class _System(Draws):
         return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:n]
 
     def generator(self, site: int) -> np.random.Generator:
-        if self._generator is None:
-            self._generator = _generator(os.urandom(32))
-        return self._generator
+        """A fresh one: how much one site or part drew from it must show in no other's numbers."""
+        return _generator(os.urandom(32))
 
     def child(self, name: str, *index: int) -> Draws:
         return _System(self._sites)

@@ -293,8 +293,10 @@ def test_a_release_is_noted_once(tmp_path: Path) -> None:
     with Ledger(tmp_path / "site") as ledger:
         assert ledger.released("run") is None
         for head in ("first", "second"):
-            ledger.release("run", head)
+            ledger.release("run", head, "model")
         assert ledger.released("run") == "first" and len(ledger.entries) == 1
+        with pytest.raises(ReleaseError, match="other model"):
+            ledger.release("run", "first", "another")
 
 
 def test_an_entry_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:

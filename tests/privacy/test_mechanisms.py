@@ -66,6 +66,10 @@ def parts(draw: st.DrawFn, name: str, unit: str, trust: str) -> Part:
     return Part(name, shape, combine, where, mechanism)
 
 
+def _whole(mechanism: Mechanism) -> Mechanism:
+    return replace(mechanism, rate=None) if isinstance(mechanism, Gaussian) else mechanism
+
+
 @st.composite
 def plans(draw: st.DrawFn) -> PrivacyPlan:
     """Plans of one to three phases, under every unit and trust that has a slot."""
@@ -77,10 +81,13 @@ def plans(draw: st.DrawFn) -> PrivacyPlan:
     for _ in range(draw(st.integers(1, 3))):
         names = draw(st.lists(st.text(min_size=1), min_size=1, max_size=3, unique=True))
         rate = draw(flips) if unit == "site" or trust != "central" else None
+        found = [draw(parts(name, unit, trust)) for name in names]
+        if trust != "none":  # one part alone may have batches
+            found[1:] = [replace(p, mechanism=_whole(p.mechanism)) for p in found[1:]]
         sized = rate is None and trust in ("local", "none") and draw(st.booleans())
         phases.append(
             Phase(
-                tuple(draw(parts(name, unit, trust)) for name in names),
+                tuple(found),
                 rounds=draw(st.integers(1, 10**4)),
                 sites=sites,
                 rate=rate,

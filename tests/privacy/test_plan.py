@@ -368,6 +368,16 @@ def test_the_coins_of_single_rows_hide_no_larger_unit(unit: str, trust: str, slo
     plan(trust, "record", parts=sampled)
 
 
+@pytest.mark.parametrize("trust, slot", [("central", "server"), ("local", "step")])
+def test_two_parts_with_batches_are_refused(trust: str, slot: str) -> None:
+    """Each is accounted as on a batch of its own; on one batch 2.58 would be 4.48 (rate .01)."""
+    two = tuple(noised(name, (3,), slot, 1.0, 1.0, rate=0.01) for name in "ab")
+    with pytest.raises(PrivacyError, match="one part of a phase with batches"):
+        plan(trust, "record", parts=two)
+    apart, together = [Event((1.0,), 0.01, 1000)] * 2, [Event((1.0, 1.0), 0.01, 1000)]
+    assert cost(together, 1e-5).epsilon > 1.7 * cost(apart, 1e-5).epsilon
+
+
 @pytest.mark.parametrize("trust, share", [("central", 0.1), ("central", 0.9), ("local", 0.5)])
 def test_solving_after_an_earlier_phase_uses_what_that_one_left(trust: str, share: float) -> None:
     first = solve(warm(trust), 2.0 * share)

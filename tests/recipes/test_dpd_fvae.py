@@ -202,9 +202,9 @@ def test_a_pretrained_encoder_is_taken_once_and_the_sites_own_from_then_on(tmp_p
     task = built.task(state, 0)
     assert set(task.arrays) == {"shared", "encoder"}
     memory = first_memory(built, 2)
-    assert torch.equal(own_encoder(task.arrays, memory)[0], state["encoder"])
+    assert torch.equal(own_encoder(task, memory)[0], state["encoder"])
     _, memory, _ = local(built, shards(TABLE, [3, 3]), memory, state)
-    assert torch.equal(own_encoder(task.arrays, memory), memory["encoder"])
+    assert torch.equal(own_encoder(task, memory), memory["encoder"])
     assert not torch.equal(memory["encoder"][0], state["encoder"])
 
 

@@ -667,3 +667,24 @@ def test_a_zip_with_a_password_is_refused(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["nothing", "nothing.zip"])
 def test_what_is_not_there_is_said_so(tmp_path: Path, name: str) -> None:
     refused(tmp_path / name, "release.json")
+
+
+@pytest.mark.parametrize("value", [{"rows": [1, 2, 3]}, ["x"], None, 3, "x" * 101])
+def test_a_version_holds_no_rows(folder: Path, value: object) -> None:
+    rehash(folder, lambda manifest: manifest["versions"].update(torch=value))
+    refused(folder, "names of versions")
+
+
+def test_the_number_of_units_is_the_declared_one(folder: Path) -> None:
+    """δ is judged by it: two units would allow δ = .4."""
+    release = Release.load(folder)
+    plan = replace(release.plan, units=2, delta=0.4)
+    first, *rest = read_entries(release.ledger)
+    lines, previous = [], "0" * 64
+    for entry in ({**first, "body": {**first["body"], "plan": plan.to_dict()}}, *rest):
+        sealed = _seal(previous, entry["kind"], entry["body"])
+        lines.append(json.dumps(sealed, sort_keys=True, ensure_ascii=False) + "\n")
+        previous = sealed["hash"]
+    shutil.rmtree(folder)
+    replace(release, plan=plan, ledger="".join(lines)).save(folder)
+    refused(folder, "units, as declared")

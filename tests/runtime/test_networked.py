@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -536,3 +537,32 @@ def test_a_site_refuses_a_run_beyond_its_cap_and_draws_nothing(tmp_path: Path) -
         decode_sealed(asked(again, told, "two"), Envelope(told[1], "two", again.name, 0))
     assert not draws and again.store.kept.round == -1
     assert len(list(read_entries((tmp_path / "own.jsonl").read_text()))) == 1
+
+
+def test_an_error_at_a_site_keeps_its_words_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An IndexError tells a label; it stays in the site's log."""
+    toy = recipe()
+    here = alone(toy, tmp_path / "here")
+
+    def fails(self: Any, task: Any, site: Any) -> Any:
+        raise IndexError("index 3 is out of bounds")
+
+    monkeypatch.setattr(type(toy), "local", fails)
+    reply = here.handle(message(toy, 0))
+    assert b"index 3" not in reply and b"an error at the site" in reply
+
+
+def test_a_round_is_on_disk_before_noise_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy, done = recipe(), []
+    here = alone(toy, tmp_path / "here")
+    sync, add_noise = os.fsync, Gaussian.add_noise
+    monkeypatch.setattr(os, "fsync", lambda handle: (done.append("sync"), sync(handle))[1])
+    monkeypatch.setattr(
+        Gaussian, "add_noise", lambda *given: (done.append("noise"), add_noise(*given))[1]
+    )
+    here.handle(message(toy, 0))
+    assert done.index("sync") < done.index("noise") and done[-1] == "sync"

@@ -70,13 +70,19 @@ def blocks(schema: Schema) -> tuple[Block, ...]:
     return tuple(found)
 
 
-def encode(schema: Schema, records: Records, *, limit: int | None = None) -> Encoded:
-    """Encode records; refuses up front what would need more than ``limit`` bytes."""
+def encode(
+    schema: Schema, records: Records, *, limit: int | None = None, capped: bool = True
+) -> Encoded:
+    """Encode records; refuses up front what would need more than ``limit`` bytes.
+
+    ``capped`` leaves out a person's rows beyond the cap. Where single records are protected it
+    must be off: taking one row away would let another one in, which moves a sum by two.
+    """
     check_memory(len(records) * schema.width * 4, limit)
     whole = {"table": _encode_table, "image": _encode_images, "series": _encode_series}
     x, y = whole[schema.kind](schema, records)
     person = _persons(schema, records)
-    if person is None or schema.rows_per_person is None:
+    if person is None or schema.rows_per_person is None or not capped:
         return Encoded(x, y, person)
     rows = np.flatnonzero(pd.Series(person).groupby(person).cumcount() < schema.rows_per_person)
     if len(rows) == len(y):

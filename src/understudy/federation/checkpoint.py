@@ -81,12 +81,19 @@ def _read(path: Path) -> Saved | None:
     return Saved(int(header["round"]), safetensors.torch.load(body))
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Write beside, then rename; a full disk leaves what was there."""
+def write_atomic(path: Path, data: bytes, *, sync: bool = False) -> None:
+    """Write beside, then rename; a full disk leaves what was there.
+
+    With ``sync`` it is on disk when this returns, and survives a loss of power.
+    """
     temporary = path.with_name(path.name + ".new")
     try:
         temporary.write_bytes(data)
+        if sync:
+            _sync(temporary)
         os.replace(temporary, path)
+        if sync:
+            _sync(path.parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise OutputError(
@@ -94,3 +101,11 @@ def write_atomic(path: Path, data: bytes) -> None:
             str(error.strerror),
             "free space, then run with --resume",
         ) from error
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

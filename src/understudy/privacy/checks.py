@@ -91,6 +91,13 @@ def _check_parts(phase: Phase, plan: PrivacyPlan) -> None:
     for part in phase.parts:
         _check_part(part, plan)
         part.mechanism.check(part, plan.unit)
+    sampled = [p.name for p in phase.parts if p.mechanism.promises and p.mechanism.rate]
+    if len(sampled) > 1:
+        raise PrivacyError(
+            "one part of a phase with batches of records",
+            f"{sampled}",
+            "send them as one part: on one batch, several cost more than on a batch each",
+        )
 
 
 def _check_part(part: Part, plan: PrivacyPlan) -> None:

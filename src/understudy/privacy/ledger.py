@@ -212,10 +212,21 @@ class Ledger:
             kept = [asdict(event) for event in events]
             self.append("reserve", {"run": run, "unit": unit, "delta": delta, "events": kept})
 
-    def release(self, run: str, head: str) -> None:
-        """Note, once, that the run was released, and the head of its ledger."""
-        if self.released(run) is None:
-            self.append("release", {"run": run, "head": head})
+    def release(self, run: str, head: str, model: str) -> None:
+        """Note, once, that the run was released, the head of its ledger and the model's hash.
+
+        A run releases one model. Two copies of its private folder end with equal ledgers, which
+        hold nothing random, but not with equal models.
+        """
+        noted = [body for body in self._bodies("release") if body["run"] == run]
+        if any(body.get("model") != model for body in noted):
+            raise ReleaseError(
+                "a run that was not released yet",
+                "one whose other model was released, from a copy of its folder",
+                "do not release this one; start a new run in another folder",
+            )
+        if not noted:
+            self.append("release", {"run": run, "head": head, "model": model})
 
     def close(self) -> None:
         """Release the lock."""

@@ -67,8 +67,8 @@ class FedVAE(SharedVAE[FedVAEOptions]):
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """Train encoder and decoder on the site's rows; send the decoder's change."""
         spec, data, shape = self.spec, site.data, (len(site), self.members, -1)
-        start = task.arrays["decoder"].repeat(len(site), 1)
-        encoders = own_encoder(task.arrays, site.memory).flatten(0, 1)
+        start = task.array("decoder", self.plan.own.parts[0].shape).repeat(len(site), 1)
+        encoders = own_encoder(task, site.memory).flatten(0, 1)
         params = {**vae.unpack(spec, encoders, ENCODER), **vae.unpack(spec, start, DECODER)}
         trained, _ = self.how.train(params, self.loss, data, rows=self._rows(data), rng=site.rng)
         change = (vae.pack(spec, trained, DECODER) - start).reshape(shape)

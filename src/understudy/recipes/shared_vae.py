@@ -17,7 +17,7 @@ from torch import Tensor
 
 from understudy.federation.phases import then
 from understudy.federation.planning import Terms, noised_plan
-from understudy.federation.recipe import Recipe, State
+from understudy.federation.recipe import Recipe, State, Task
 from understudy.nets import layers
 from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder, init, vae_loss
 from understudy.nets.layers import Params
@@ -130,9 +130,10 @@ def build(
     return recipe if first is None else then(first, recipe)
 
 
-def own_encoder(sent: Mapping[str, Tensor], memory: State) -> Tensor:
+def own_encoder(task: Task, memory: State) -> Tensor:
     """The sites' encoders ``[C, …]``; before a site's first round, what pre-training gave."""
-    if "encoder" not in sent:
-        return memory["encoder"]
-    known = memory["trained"].bool().reshape(-1, *[1] * (memory["encoder"].dim() - 1))
-    return torch.where(known, memory["encoder"], sent["encoder"])
+    own = memory["encoder"]
+    if "encoder" not in task.arrays:
+        return own
+    known = memory["trained"].bool().reshape(-1, *[1] * (own.dim() - 1))
+    return torch.where(known, own, task.array("encoder", tuple(own.shape[1:])))

@@ -52,6 +52,7 @@ MODELS: dict[str, type[Generator] | type[Classifier]] = {
     "classifier": Classifier,
 }
 BATCH = 16_384
+_LONGEST = 100  # letters of a version: there is room for no rows
 SAMPLE_SEED = 0  # the same for all, so that nobody can pick a sample that flatters
 MOST_ROWS = 1_000_000  # of the sample in a release, which `verify` draws again
 
@@ -149,6 +150,16 @@ class Release:
             "versions": self.versions,
         }
 
+    @property
+    def _model_file(self) -> bytes:
+        tensors = {name: value.contiguous() for name, value in self.model.arrays.items()}
+        return safetensors.torch.save(tensors)
+
+    @property
+    def model_hash(self) -> str:
+        """Names the model, as sites' ledgers note it."""
+        return sha256(self._model_file).hexdigest()
+
     def files(self) -> dict[str, bytes]:
         """Every file of the release, by name."""
         found = {**self.fixed_files(self.claims), **self.sample_file()}
@@ -157,10 +168,9 @@ class Release:
 
     def fixed_files(self, said: Sequence[Claim]) -> dict[str, bytes]:
         """The files that follow to the byte from this release and what it claims."""
-        tensors = {name: value.contiguous() for name, value in self.model.arrays.items()}
         plain = [claim.to_dict() for claim in said]
         return {
-            f"{self.model.role}.safetensors": safetensors.torch.save(tensors),
+            f"{self.model.role}.safetensors": self._model_file,
             "schema.toml": self.schema.to_toml().encode(),
             "claims.json": (json.dumps(plain, indent=2, ensure_ascii=False) + "\n").encode(),
             "ledger.jsonl": self.ledger.encode(),
@@ -204,7 +214,10 @@ class Release:
         (role,) = MODELS.keys() & manifest.keys()  # one of them, or the manifest is malformed
         arrays = safetensors.torch.load(files[f"{role}.safetensors"])
         model = MODELS[role].from_dict(manifest[role], arrays)
-        if not model.fits(schema) or manifest["versions"].keys() != versions_here().keys():
+        versions = manifest["versions"]
+        if not all(isinstance(v, str) and len(v) <= _LONGEST for v in versions.values()):
+            raise ReleaseError("names of versions", "something else", "do not trust this release")
+        if not model.fits(schema) or versions.keys() != versions_here().keys():
             raise ReleaseError(f"a {role} for this schema", "another", "fetch it again")
         return cls(
             name=manifest["name"],

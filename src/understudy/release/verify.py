@@ -231,7 +231,11 @@ def _rows(name: str, data: bytes) -> dict[str, list[Any]]:
 
 
 def _check_recipe(release: Release, recipes: Mapping[str, RecipeInfo] | None) -> str:
-    """Refuse a unit, trust or kind of data that the recipe does not have."""
+    """Refuse a unit, trust or kind of data that the recipe does not have, or other units."""
+    plan = release.plan
+    units = plan.sites if plan.unit == "site" else release.schema.records
+    if plan.units != units:  # δ is judged by it
+        raise ReleaseError(f"a plan for {units} units, as declared", f"{plan.units}", _DISTRUST)
     info = (recipes or {}).get(release.recipe)
     if info is None:
         return f"recipe {release.recipe!r} is not known here: its unit and trust were not compared"

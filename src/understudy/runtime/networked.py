@@ -9,6 +9,7 @@ together with its memory, so that a retry gets the same bytes and never fresh no
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
@@ -34,6 +35,8 @@ from understudy.runtime.wire import (
 )
 
 __all__ = ["Networked", "Participant"]
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass
@@ -75,11 +78,13 @@ class Networked:
     def _accepted(
         self, found: dict[str, bytes], envelopes: dict[str, Envelope]
     ) -> dict[str, Sealed]:
-        """Replies that belong to this site, run and round."""
+        """Replies of those who were asked that belong to their site, run and round."""
         good = {}
-        for name, data in found.items():
+        for name, envelope in envelopes.items():
+            if name not in found:
+                continue
             try:
-                good[name] = decode_sealed(data, envelopes[name])
+                good[name] = decode_sealed(found[name], envelope)
                 self.failures.pop(name, None)
             except Refused:
                 self.failures[name] = _REFUSED
@@ -130,6 +135,9 @@ class Participant:
                 return self._answer(task, envelope)
             except UnderstudyError as error:
                 return encode_refusal(str(error), self.agreement, self.name)
+            except Exception:  # its words may hold what rows say: they stay here
+                _LOG.exception("site %s could not answer", self.name)
+                return encode_refusal("an error at the site", self.agreement, self.name)
 
     def _answer(self, task: Task, envelope: Envelope) -> bytes:
         kept = self.store.kept

@@ -46,7 +46,7 @@ class Store:
     def save(self, kept: Kept) -> None:
         """Replace what was kept, on disk first."""
         if self._path is not None:
-            write_atomic(self._path, _bytes(kept))
+            write_atomic(self._path, _bytes(kept), sync=True)
         self.kept = kept
 
 

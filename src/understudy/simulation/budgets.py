@@ -56,11 +56,11 @@ def begin(study: Study, plan: PrivacyPlan, journal: Journal, ledger: Ledger) -> 
         journal.record({_OWN: ledger, **named})
 
 
-def note_release(study: Study, run: str, head: str) -> None:
-    """Write into each site's ledger that the run was released, and the head of its ledger."""
+def note_release(study: Study, run: str, head: str, model: str) -> None:
+    """Write into each site's ledger that the run was released: its ledger's head, the model."""
     with _site_ledgers(study) as books:
         for book in books.values():
-            book.release(run, head)
+            book.release(run, head, model)
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from understudy.study import SiteEntry, Study
 
 __all__ = ["load_sites"]
 
+Coded = Callable[[Records], Encoded]
+
 
 def load_sites(
     study: Study,
@@ -26,35 +29,41 @@ def load_sites(
     *,
     rng: Streams,
     progress: Progress | None = None,
+    capped: bool = True,
 ) -> Shards:
-    """Encode every site's rows and check them, before anything is spent."""
+    """Encode every site's rows and check them, before anything is spent.
+
+    ``capped`` is that of `encode`: off where single records are protected.
+    """
+    coded = partial(encode, study.schema, capped=capped)
     if sites is not None:
         if len(sites) != study.n_sites:
             raise StudyError(f"{study.n_sites} sites", f"{len(sites)}", "match the study")
-        return _pack([encode(study.schema, records) for records in sites])
+        return _pack([coded(records) for records in sites])
     if study.sites:
-        return _pack([_encode_site(study, entry, progress) for entry in study.sites])
+        return _pack([_encode_site(study, entry, progress, coded) for entry in study.sites])
     if study.simulation is None:
         raise StudyError("[simulation] or [[site]] entries", "neither", "say where the rows are")
-    return _split(study, progress, rng=rng)
+    return _split(study, progress, coded, rng=rng)
 
 
-def _encode_site(study: Study, entry: SiteEntry, progress: Progress | None) -> Encoded:
+def _encode_site(
+    study: Study, entry: SiteEntry, progress: Progress | None, coded: Coded
+) -> Encoded:
     try:
-        held = read(study.base / entry.data, study.schema, progress=progress)
-        return encode(study.schema, held)
+        return coded(read(study.base / entry.data, study.schema, progress=progress))
     except DataError as error:
         raise DataError(f"{error.expected} (site {entry.name})", error.found, error.do) from error
 
 
-def _split(study: Study, progress: Progress | None, *, rng: Streams) -> Shards:
+def _split(study: Study, progress: Progress | None, coded: Coded, *, rng: Streams) -> Shards:
     assert study.simulation is not None
     plan, source = study.simulation, study.simulation.data
     if source.startswith("bundled:"):
         records = bundled(source.removeprefix("bundled:"))[1]
     else:
         records = read(study.base / source, study.schema, progress=progress)
-    rows = encode(study.schema, records)
+    rows = coded(records)
     if not len(rows):
         raise DataError("rows to deal out to sites", f"none in {source}", "is the file complete?")
     given: dict[str, Any] = {"rng": rng.numpy("split"), "records": records}

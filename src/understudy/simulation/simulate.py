@@ -104,7 +104,8 @@ def _run(study: Study, sites: Sequence[Records] | None, how: _How) -> Release:
     with workplace(out, how.resume) as folder:
         journal = Journal.open(folder, study, how.seed, how.resume)
         rng = journal.streams.child("data")
-        data = load_sites(study, sites, rng=rng, progress=partial(how.tell, "reading"))
+        told, capped = partial(how.tell, "reading"), recipe.plan.unit != "record"
+        data = load_sites(study, sites, rng=rng, progress=told, capped=capped)
         with ExitStack() as stack:
             ledger = stack.enter_context(Ledger(folder / "ledger.jsonl"))
             held = _sites(study, recipe, data, journal, folder)
@@ -123,7 +124,7 @@ def _run(study: Study, sites: Sequence[Records] | None, how: _How) -> Release:
             )
             model = recipe.finish(engine.train(), rng=journal.streams.child("finish"))
             release = _release(study, recipe, model, engine, how.rows)
-            note_release(study, journal.run, ledger.head)
+            note_release(study, journal.run, ledger.head, release.model_hash)
         if out is not None:
             release.save(out)
     return release

@@ -57,7 +57,8 @@ class PaperDpdFVAE(SharedVAE[DpdFVAEOptions]):
 
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """Plain steps of the encoder, noised steps of the decoder."""
-        data, start = site.data, task.arrays["shared"].expand(len(site), -1)
+        data, shape = site.data, self.plan.own.parts[0].shape
+        start = task.array("shared", shape).expand(len(site), -1)
         encoder, decoder = site.memory["encoder"].clone(), start.clone()
         limit, rate = clipping(self.plan.own.parts[0]), self.training.rate or 1e-2
         size, latents = _batch(self.training), site.rng.child("latents")

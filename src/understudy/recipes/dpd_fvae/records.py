@@ -134,24 +134,34 @@ class RecordDpdFVAE(SharedVAE[DpdFVAEOptions]):
 
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """One clipped sum for the server to noise, or steps that are noised here."""
-        start = task.arrays["shared"].expand(len(site), -1)
+        sent = self._sent(task)
+        start = sent["shared"].expand(len(site), -1)
         if self.plan.own.parts[0].where != "step":
-            return {"shared": self._clipped_sum(task, start, site)}, {}
+            return {"shared": self._clipped_sum(sent, start, site)}, {}
         moved = {"shared": start.clone()}
         move = optim.stepper(self._optimiser, moved, optim.start(self._optimiser, moved))
         for _ in range(self.plan.own.parts[0].mechanism.steps):
-            bounded = self._clipped_sum(task, moved["shared"], site)
+            bounded = self._clipped_sum(sent, moved["shared"], site)
             move([(site.step("shared", bounded) / self._batch).float()])
         return {"shared": moved["shared"] - start}, {}
 
-    def _clipped_sum(self, task: Task, flat: Tensor, site: Site) -> Bounded:
+    def _sent(self, task: Task) -> State:
+        """What the server sent, in its public shapes: only sites with rows look at all of it."""
+        shapes = {"shared": self.plan.own.parts[0].shape}
+        if self.frozen:
+            latents = (self.schema.n_classes, self.spec.latent)
+            shapes |= {"encoder": (vae.size(self.spec, ENCODER),)}
+            shapes |= {"centre": latents, "scale": latents}
+        return {name: task.array(name, shape) for name, shape in shapes.items()}
+
+    def _clipped_sum(self, sent: Mapping[str, Tensor], flat: Tensor, site: Site) -> Bounded:
         """Σ over a secret batch of each site's clipped record gradients ``[C, P]``."""
         data, members = site.data, site.sample("shared")
         noise = site.normals(members, self.spec.latent)
         batch = pieces(data.x, data.y, members, len(site), noise)
         params = vae.unpack(self.spec, flat, self.shared)
         bound = clipping(self.plan.own.parts[0]).bound
-        return clipped_gradients(self._loss(task.arrays), params, batch, bound, only=self.shared)
+        return clipped_gradients(self._loss(sent), params, batch, bound, only=self.shared)
 
     def _loss(self, sent: Mapping[str, Tensor]) -> RecordLoss:
         """One number per record, which no other record moves."""
