@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import gc
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,7 +28,8 @@ def same(one: Kept, two: Kept) -> bool:
 def test_what_was_kept_comes_back_after_a_restart(tmp_path: Path, kept: Kept) -> None:
     Store(tmp_path).save(kept)
     assert same(Store(tmp_path).kept, kept)
-    assert [path.name for path in tmp_path.iterdir()] == ["site.state"], "one file, in one move"
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["site.lock", "site.state"], "one file, in one move"
 
 
 def test_a_new_site_has_kept_nothing(tmp_path: Path) -> None:
@@ -64,3 +68,16 @@ def test_a_full_disk_leaves_what_was_kept(tmp_path: Path, monkeypatch: pytest.Mo
         store.save(Kept("run", 4, (1, 1)))
     monkeypatch.undo()
     assert same(store.kept, KEPT) and same(Store(tmp_path).kept, KEPT)
+
+
+def test_only_one_process_answers_for_a_site(tmp_path: Path) -> None:
+    held = Store(tmp_path)
+    held.save(Kept(run="r", round=1, allowance=(2,), reply=b"sent"))
+    code = f"import pathlib as p, understudy.runtime.store as s; s.Store(p.Path({str(tmp_path)!r}))"
+    other = [sys.executable, "-c", code]
+    refused = subprocess.run(other, capture_output=True, text=True, timeout=60, check=False)
+    assert refused.returncode and "another process holds its folder" in refused.stderr
+    del held
+    gc.collect()
+    done = subprocess.run(other, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr

@@ -6,8 +6,10 @@ other: after a crash the site either resends the bytes that go with its memory o
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +17,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from understudy.errors import ReleaseError
+from understudy.errors import OutputError, ReleaseError
 from understudy.federation.checkpoint import write_atomic
 
 __all__ = ["Kept", "Store"]
@@ -35,19 +37,42 @@ class Kept:
 
 
 class Store:
-    """The file of one site, or, without a folder, the same in memory."""
+    """The file of one site, or, without a folder, the same in memory.
+
+    One process at a time: two that answered for one site would each draw noise for a round.
+    """
 
     def __init__(self, folder: Path | None = None) -> None:
+        self._lock = -1 if folder is None else _locked(folder / "site.lock")
         self._path = None if folder is None else folder / "site.state"
         self.kept = Kept()
         if self._path is not None and self._path.exists():
             self.kept = _read(self._path.read_bytes())
+
+    def __del__(self) -> None:
+        if getattr(self, "_lock", -1) >= 0:
+            os.close(self._lock)
 
     def save(self, kept: Kept) -> None:
         """Replace what was kept, on disk first."""
         if self._path is not None:
             write_atomic(self._path, _bytes(kept), sync=True)
         self.kept = kept
+
+
+def _locked(path: Path) -> int:
+    """Held open for as long as the store lives; the system lets go of it when a process dies."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        raise OutputError(
+            "a site that no other process answers for",
+            "another process holds its folder",
+            "stop that process, or name another folder",
+        ) from error
+    return handle
 
 
 def _bytes(kept: Kept) -> bytes:
