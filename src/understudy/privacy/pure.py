@@ -5,6 +5,7 @@ Any two updates are protected alike, so no sensitivity enters, and no sampling i
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from torch import Tensor
@@ -24,7 +25,7 @@ MOST_EPSILON = 30.0
 P = TypeVar("P", bound="Pure")
 
 
-class Pure:
+class Pure(ABC):
     """See the module's paragraph; `epsilon` is what one use costs."""
 
     name: ClassVar[str]
@@ -34,9 +35,9 @@ class Pure:
     epsilon: float
 
     @property
+    @abstractmethod
     def shape(self) -> tuple[int, ...]:
         """Of what a site's update must be."""
-        raise NotImplementedError
 
     def check(self, part: Part, unit: Unit) -> None:
         """Of a whole site, at the site, in the mechanism's own shape."""

@@ -16,7 +16,7 @@ from threading import Lock
 
 import numpy as np
 
-from understudy.errors import UnderstudyError, WireError
+from understudy.errors import BudgetError, UnderstudyError, WireError
 from understudy.federation.recipe import State, Task
 from understudy.federation.sites import Sites
 from understudy.privacy.clip import Sealed
@@ -145,7 +145,7 @@ class Participant:
         if envelope.round == kept.round:
             return kept.reply  # a retry: the same bytes, never fresh noise
         if not kept.run:
-            self.sites.charge(0, envelope.run)
+            self._pay(envelope.run)
         if not len(self.sites.join(_ALONE, envelope.round)):
             raise WireError("a round within this site's budget", "one more", "leave the site out")
         joined = replace(
@@ -161,6 +161,14 @@ class Participant:
         self.store.save(replace(joined, reply=reply, memory=_single(memory)))
         self.sites.memory.scatter(_ALONE, memory)
         return reply
+
+    def _pay(self, run: str) -> None:
+        """Charge the site's own ledger; what it spent elsewhere is not the server's to know."""
+        try:
+            self.sites.charge(0, run)
+        except BudgetError as error:
+            found = "a run that exceeds it"
+            raise WireError("a run within this site's cap", found, "leave it out") from error
 
     def _check_turn(self, envelope: Envelope, kept: Kept) -> None:
         """One run, planned rounds in order, and none that was begun and not finished."""
