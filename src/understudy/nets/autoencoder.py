@@ -39,7 +39,7 @@ from understudy.nets.layers import (
 )
 from understudy.nets.mmd import mmd
 from understudy.nets.recurrent import DensePerStep, Lstm
-from understudy.nets.stacked import sigmoid
+from understudy.nets.stacked import sigmoid, squash
 
 __all__ = [
     "DECODER",
@@ -347,7 +347,7 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         logits, x = ctx.saved_tensors
-        return sigmoid(logits).sub_(x).mul_(grad.unsqueeze(-1)), None
+        return squash(logits).sub_(x).mul_(grad.unsqueeze(-1)), None
 
 
 def divergence(mean: Tensor, spread: Tensor) -> Tensor:

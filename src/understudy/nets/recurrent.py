@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.nets.stacked import product
+from understudy.nets.stacked import multiply, product
 
 __all__ = ["DensePerStep", "Lstm"]
 
@@ -115,7 +115,7 @@ class _Sequence(torch.autograd.Function):
         repeated: bool,
     ) -> Tensor:
         twice = _twice_the_cell(recurrent)
-        inputs = product(rows, weight * twice, (bias * twice).unsqueeze(1))
+        inputs = multiply(rows, weight * twice, (bias * twice).unsqueeze(1))
         batch = rows.shape[1] if repeated else rows.shape[1] // steps
         shape = (len(rows), steps, batch, inputs.shape[2])
         whole = inputs.unsqueeze(1).expand(shape) if repeated else inputs.view(shape)
@@ -131,10 +131,10 @@ class _Sequence(torch.autograd.Function):
         rows, weight, recurrent, gates, cells, squashed, outputs = ctx.saved_tensors
         slopes = _slopes(grad, recurrent, gates, cells, squashed)  # [C, steps, B, 4·outputs]
         later, earlier = slopes[:, 1:].flatten(1, 2), outputs[:, :-1].flatten(1, 2)
-        again = product(earlier.transpose(1, 2), later)
+        again = multiply(earlier.transpose(1, 2), later)
         flat = slopes.sum(1) if ctx.repeated else slopes.flatten(1, 2)
-        back = product(flat, weight.transpose(1, 2)) if ctx.needs_input_grad[0] else None
-        return back, product(rows.transpose(1, 2), flat), again, flat.sum(1), None, None
+        back = multiply(flat, weight.transpose(1, 2)) if ctx.needs_input_grad[0] else None
+        return back, multiply(rows.transpose(1, 2), flat), again, flat.sum(1), None, None
 
 
 def _twice_the_cell(recurrent: Tensor) -> Tensor:

@@ -20,7 +20,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["in_threads", "one_thread", "product", "sigmoid", "write_product"]
+__all__ = [
+    "in_threads",
+    "multiply",
+    "one_thread",
+    "product",
+    "sigmoid",
+    "squash",
+    "write_product",
+]
 
 _ALIGNED = 16  # bytes
 Item = TypeVar("Item")
@@ -37,7 +45,7 @@ def write_product(a: Tensor, b: Tensor, out: Tensor) -> None:
     if _fits(a, b) and out.is_contiguous():
         torch.bmm(a, b, out=out)
     else:
-        out.copy_(_product(a, b, None))
+        out.copy_(multiply(a, b))
 
 
 def sigmoid(x: Tensor) -> Tensor:
@@ -50,23 +58,20 @@ class _Product(torch.autograd.Function):
     def forward(ctx: Any, a: Tensor, b: Tensor, plus: Tensor | None) -> Tensor:
         ctx.save_for_backward(a, b)
         ctx.plus = None if plus is None else plus.shape
-        return _product(a, b, plus)
+        return multiply(a, b, plus)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         (a, b), needed = ctx.saved_tensors, ctx.needs_input_grad
-        to_a = _product(grad, b.transpose(1, 2), None) if needed[0] else None
-        to_b = _product(a.transpose(1, 2), grad, None) if needed[1] else None
+        to_a = multiply(grad, b.transpose(1, 2)) if needed[0] else None
+        to_b = multiply(a.transpose(1, 2), grad) if needed[1] else None
         return to_a, to_b, grad.sum_to_size(ctx.plus) if needed[2] else None
 
 
 class _Sigmoid(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        flat = x.reshape(len(x), -1)
-        size = flat.shape[1]
-        apart = flat.new_empty(len(flat), size - size % _ALIGNED + _ALIGNED)[:, :size]
-        out = torch.sigmoid(flat, out=apart).view(x.shape)
+        out = squash(x)
         ctx.save_for_backward(out)
         return out
 
@@ -76,6 +81,14 @@ class _Sigmoid(torch.autograd.Function):
         return found
 
 
+def squash(x: Tensor) -> Tensor:
+    """`sigmoid` without a graph."""
+    flat = x.reshape(len(x), -1)
+    size = flat.shape[1]
+    apart = flat.new_empty(len(flat), size - size % _ALIGNED + _ALIGNED)[:, :size]
+    return torch.sigmoid(flat, out=apart).view(x.shape)
+
+
 def _fits(a: Tensor, b: Tensor) -> bool:
     """Whether both factors and the product of every client are aligned, and no vector."""
     (m, k), n = a.shape[1:], b.shape[2]
@@ -83,7 +96,8 @@ def _fits(a: Tensor, b: Tensor) -> bool:
     return n > 1 and not (m * k % unit or k * n % unit or m * n % unit)
 
 
-def _product(a: Tensor, b: Tensor, plus: Tensor | None) -> Tensor:
+def multiply(a: Tensor, b: Tensor, plus: Tensor | None = None) -> Tensor:
+    """`product` without a graph, for what is one node of a graph itself."""
     (_, rows, inner), columns = a.shape, b.shape[2]
     if not _fits(a, b):
         unit = _ALIGNED // a.element_size()
