@@ -113,7 +113,7 @@ def test_what_does_not_fit_is_refused_without_values(tmp_path, text: str, messag
 
 
 def test_every_long_line_is_noticed(tmp_path) -> None:
-    with pytest.raises(DataError, match="5 cells in each line.*6 in line 2"):
+    with pytest.raises(DataError, match=r"5 cells in each line.*6 in line 2"):
         read(put(tmp_path, HEADER + "1,30,a,2020-02-03,70,yes\n" * 3), SCHEMA)
 
 

@@ -19,14 +19,10 @@ import pyarrow.compute as pc
 from pandas.api import types
 
 from understudy.data.column import Column, bounds
-from understudy.data.forms import (
-    ISO,
-    Form,
-    find_form,
-    plain_numbers,
-    read_numbers,
-    read_times,
-)
+from understudy.data.form import ISO, Form
+from understudy.data.forms import find_form
+from understudy.data.moments import read_times
+from understudy.data.numerals import plain_numbers, read_numbers
 from understudy.data.texts import is_text, text_array, texts
 from understudy.errors import DataError
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from understudy.data.cells import FILL_LABEL, RULES, bounds, read_cells
 from understudy.data.encode import encode
-from understudy.data.forms import Form
+from understudy.data.form import Form
 from understudy.data.keeping import broken
 from understudy.data.layout import overlap_notes
 from understudy.data.records import Progress

@@ -46,12 +46,13 @@ def read_texts(
         names = [name.strip() for name in dialect.names]
         check_names(names[:-1] if not names[-1] else names)
         try:
-            return _read(path, dialect), dialect
+            frame = _read(path, dialect)
         except UnicodeError:
             dialect = replace(dialect, encoding="cp1252")  # the first lines were plain ASCII
             frame = _read(path, dialect)
+        if dialect.encoding == "cp1252":
             _check_mixed(frame)
-            return frame, dialect
+        return frame, dialect
     except (OSError, EOFError, pa.ArrowException) as error:
         raise unreadable(path, error) from None
 

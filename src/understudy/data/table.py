@@ -18,7 +18,8 @@ import pandas as pd
 from understudy.data.arrays import load_npz, main_array, read_arrays
 from understudy.data.cells import read_cells, settle, texts, to_array
 from understudy.data.csv_file import is_blank, read_texts
-from understudy.data.forms import LEAST, Form, find_forms
+from understudy.data.form import Form
+from understudy.data.forms import LEAST, find_forms
 from understudy.data.layout import file_columns
 from understudy.data.records import Progress, Records, check_size, file_kind, some, unreadable
 from understudy.data.schema import Schema
@@ -88,10 +89,10 @@ def from_frame(frame: pd.DataFrame, schema: Schema, said: Said = _log.info) -> R
 def written(frame: pd.DataFrame, schema: Schema, said: Said) -> dict[str, Form]:
     """How each column of a table is written; what is out of the ordinary is ``said``."""
     least = max(LEAST, (schema.rows_per_person or 0) + 1)
-    forms, notes = find_forms(schema.columns, frame, schema.missing_as, least)
-    for note in notes:
+    forms = find_forms(schema.columns, frame, schema.missing_as, least)
+    for note in forms.notes:
         said(note)
-    return forms
+    return forms.picked
 
 
 def _check_declared(schema: Schema) -> None:
