@@ -8,7 +8,7 @@ sites at once, all with a leading axis ``[C, …]``; a site on a network is a st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from understudy.data.shards import Shards
 from understudy.errors import PrivacyError
-from understudy.privacy.clip import Bounded, Receipt, Sealed, clip, clipped_sum
+from understudy.privacy.clip import Bounded, Receipt, Sealed, clip, clipped_sum, counted
 from understudy.privacy.gaussian import Gaussian, Plain
 from understudy.privacy.mechanism import Use
 from understudy.privacy.plan import Part, Phase, PrivacyPlan
@@ -78,6 +78,21 @@ class Site:
         cells = _cells(self.data, features, group, groups, max(1, _HELD // width))
         total = clipped_sum(cells, len(self), (groups, width), limit)
         total = total.reshape(len(self), *spec.shape)
+        if whole:
+            return clip(total, mechanism.bound, mechanism.blocks)
+        return Bounded(total, mechanism.bound, self.plan.unit)
+
+    def count(self, part: str, codes: Features, sizes: Sequence[int]) -> Bounded:
+        """Per site, the histograms of its rows' codes ``[n, columns]``, side by side.
+
+        A row's share of the bound is spread evenly over the columns. Where whole sites are
+        protected, a row counts as one in all and the histograms are clipped.
+        """
+        spec = self.phase.part(part)
+        whole, mechanism = self.plan.unit == "site", clipping(spec)
+        limit = 1.0 if whole else mechanism.bound / mechanism.rows
+        cells = _cells(self.data, codes, None, 1, max(1, _HELD // len(sizes)))
+        total = counted(cells, len(self), sizes, limit)
         if whole:
             return clip(total, mechanism.bound, mechanism.blocks)
         return Bounded(total, mechanism.bound, self.plan.unit)

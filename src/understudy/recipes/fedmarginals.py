@@ -25,7 +25,6 @@ from understudy.federation.phases import Then, then
 from understudy.federation.planning import Terms, noised_plan
 from understudy.federation.recipe import State, Task, Update
 from understudy.federation.site import Site
-from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import fedmoments
 from understudy.recipes.catalogue import CATALOGUE
@@ -33,6 +32,7 @@ from understudy.recipes.imposed import Pool, generator, sketch
 from understudy.recipes.margins import Margin, codes, margins
 from understudy.recipes.options import FedMarginalsOptions, FedMomentsOptions
 from understudy.recipes.tables import Size, cells, choose, cut, size_up
+from understudy.recipes.two_sums import TwoSums, noise_of
 from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Cohort, Study
@@ -87,11 +87,13 @@ class FedMarginals:
             coarse = torch.gather(cuts, 1, codes(self._margins, x, y).T).T
             return cells(coarse, y, pairs, self.size)
 
-        return {"tables": site.count("tables", found)}, {}
+        sizes = [self.size.cells] * self.size.tables
+        return {"tables": site.count("tables", found, sizes)}, {}
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
-        """Keep the noisy tables."""
-        return {**state, "tables": total["tables"]}
+        """Keep the noisy tables, as counts: in the sum a count is worth 1/√tables."""
+        tables = total["tables"].double() * math.sqrt(self.size.tables)
+        return {**state, "tables": tables.reshape(self.size.tables, self.size.cells)}
 
     def finish(self, state: State, *, rng: Streams) -> Generator:
         """Rows that agree with the tables, and with the earlier phases where nothing was counted."""
@@ -101,11 +103,8 @@ class FedMarginals:
 
     @property
     def _std(self) -> float:
-        """Of the noise in every cell; where sites add it, each adds its own."""
-        part, phase = self.plan.own.parts[0], self.plan.own
-        if not isinstance(part.mechanism, Gaussian):
-            return 0.0
-        return part.mechanism.std * math.sqrt(phase.cohort if part.where == "client" else 1.0)
+        """Of the noise in every count."""
+        return noise_of(self.plan.own) * math.sqrt(self.size.tables)
 
     @property
     def _target(self) -> int | None:
@@ -129,38 +128,27 @@ class FedMarginals:
 
 def build(study: Study, own: FedMarginalsOptions) -> Then:
     """fedmoments for its share of ε, then one sum of tables."""
-    if study.privacy.clip is not None:
-        raise StudyError(
-            "no privacy.clip for fedmarginals: a row counts once in each table", "one", "remove it"
-        )
     if len(study.schema.features) < 2:
         raise StudyError("two columns besides the label", "one", "use fedmoments")
     first = _first(study, own)
-    plan = _plan(study, Size(2, 1, 1, 2, False), first.plan)
-    size = _size(study, plan)
-    return then(first, FedMarginals(study.schema, _plan(study, size, first.plan), size))
+    plan = _plan(study, (1, 4), first.plan)
+    units = study.n_sites if plan.unit == "site" else study.schema.records
+    size = size_up(study.schema, units, noise_of(plan.own))
+    plan = _plan(study, (size.tables, size.cells), first.plan)
+    return then(first, FedMarginals(study.schema, plan, size))
 
 
-def _first(study: Study, own: FedMarginalsOptions) -> fedmoments.FedMoments:
-    privacy = study.privacy
-    unit, trust = (privacy.unit or "record", privacy.trust or "central")
-    epsilon = privacy.epsilon and privacy.epsilon * (1 - own.tables)
-    privacy = replace(privacy, unit=unit, trust=trust, epsilon=epsilon)
+def _first(study: Study, own: FedMarginalsOptions) -> fedmoments.FedMoments | TwoSums:
+    unit, trust = study.privacy.unit or "record", study.privacy.trust or "central"
+    epsilon = study.privacy.epsilon and study.privacy.epsilon * (1 - own.tables)
+    privacy = replace(study.privacy, unit=unit, trust=trust, epsilon=epsilon)
     plain = replace(study, privacy=privacy, cohort=Cohort(), rounds=None)
     return fedmoments.build(plain, FedMomentsOptions())
 
 
-def _plan(study: Study, size: Size, before: PrivacyPlan) -> PrivacyPlan:
-    terms = Terms(bound=size.bound, combine="sum")
-    shapes = {"tables": size.shape}
-    plain = replace(study, cohort=Cohort())
+def _plan(study: Study, shape: tuple[int, int], before: PrivacyPlan) -> PrivacyPlan:
+    """One sum; a row's counts have norm 1 whatever the study's clip, a site's are clipped to it."""
+    clip = study.privacy.clip if before.unit == "site" else None
+    plain = replace(study, cohort=Cohort(), privacy=replace(study.privacy, clip=clip))
+    terms, shapes = Terms(bound=1.0, combine="sum"), {"tables": (math.prod(shape),)}
     return noised_plan(plain, FedMarginals.info, shapes, terms, rounds=1, before=before)
-
-
-def _size(study: Study, plan: PrivacyPlan) -> Size:
-    """For the noise that one count of one table would have."""
-    part, phase = plan.own.parts[0], plan.own
-    noise = part.mechanism.std if isinstance(part.mechanism, Gaussian) else 0.0
-    noise *= math.sqrt(phase.cohort if part.where == "client" else 1.0)
-    units = study.n_sites if plan.unit == "site" else study.schema.records
-    return size_up(study.schema, units, noise)

@@ -44,15 +44,15 @@ class Size:
         return self.columns if self.classes > 1 and not self.labelled else 0
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Tables, and cells of each."""
-        wide = (self.classes if self.labelled else 1) * self.codes**2
-        return self.pairs + self.singles, max(wide, self.classes * self.codes * bool(self.singles))
+    def tables(self) -> int:
+        """How many are counted."""
+        return self.pairs + self.singles
 
     @property
-    def bound(self) -> float:
-        """The norm of what one row adds."""
-        return math.sqrt(self.shape[0])
+    def cells(self) -> int:
+        """Of a table."""
+        wide = (self.classes if self.labelled else 1) * self.codes**2
+        return max(wide, self.classes * self.codes) if self.singles else wide
 
 
 def size_up(schema: Schema, units: int, noise: float) -> Size:

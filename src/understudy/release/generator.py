@@ -18,7 +18,7 @@ from understudy.data.cells import TRUTHS
 from understudy.data.names import nearest
 from understudy.data.schema import Schema
 from understudy.errors import ReleaseError
-from understudy.release import decoder, gaussian, onehot, products
+from understudy.release import copula, decoder, gaussian, onehot, products
 from understudy.rng import Streams
 
 __all__ = ["KINDS", "Generator", "class_of"]
@@ -26,10 +26,18 @@ __all__ = ["KINDS", "Generator", "class_of"]
 Draw = Callable[..., Tensor]
 Check = Callable[[Mapping[str, Tensor], Mapping[str, Any], int], bool]
 
-_SINGLE: dict[str, Draw] = {"decoder": decoder.draw, "gaussian": gaussian.draw}
+_SINGLE: dict[str, Draw] = {
+    "decoder": decoder.draw,
+    "gaussian": gaussian.draw,
+    "copula": copula.draw,
+}
 
 
-_SINGLE_CHECKS: dict[str, Check] = {"decoder": decoder.check, "gaussian": gaussian.check}
+_SINGLE_CHECKS: dict[str, Check] = {
+    "decoder": decoder.check,
+    "gaussian": gaussian.check,
+    "copula": copula.check,
+}
 
 
 def _draw_mixture(
