@@ -59,7 +59,7 @@ class FedMarginals:
 
     def begin(self, made: Generator, *, rng: Streams) -> State:
         """Draws of the earlier phases' generator; from them, the cuts and the pairs to count."""
-        pool = sketch(made, self._margins, rng=rng)
+        pool = sketch(made, self._margins, self.schema.records, rng=rng)
         least = 2 * self._std / max(self.schema.records, 1)
         cuts = np.zeros(self._shapes["cut"])
         for j, margin in enumerate(self._margins):

@@ -22,9 +22,10 @@ from understudy.rng import Streams
 
 __all__ = ["Pool", "generator", "sketch"]
 
-_POOL = 60_000  # draws of the earlier phases' generator
-_ROWS = 800  # of the mixture; more in tables of many classes
+_POOL = (10_000, 60_000)  # draws of the earlier phases' generator: twice the records, within this
+_ROWS = (500, 2000)  # of the mixture: a twentieth of the pool, within this, or more by class
 _EACH = 20  # rows of a class at least
+_USUAL = 20.0  # rows of the usual kind that a class's share of cells within a code begins with
 _FIRM = 50.0  # how much more a prediction may count than a measured cell
 _BLEND = 0.2  # of the independent table in the share that a prediction's error goes by
 
@@ -47,11 +48,11 @@ class Pool:
         return found.reshape(-1, *2 * (size.columns, size.codes))
 
 
-def sketch(made: Generator, found: Sequence[Margin], *, rng: Streams) -> Pool:
-    """Draws of a generator, as cells of the margins."""
+def sketch(made: Generator, found: Sequence[Margin], records: int, *, rng: Streams) -> Pool:
+    """Draws of a generator, as cells of the margins; ``records`` is the public number of rows."""
     balance = np.array(made.balance)
     held, labels, step = [], [], 10_000
-    for i in range(0, _POOL, step):
+    for i in range(0, int(np.clip(2 * records, *_POOL)), step):
         x, y = made.rows(step, rng=rng.child("pool", i))
         held.append(codes(found, x, y).numpy().astype(np.int32))
         labels.append(y.numpy())
@@ -80,11 +81,12 @@ def generator(
 
 def _start(coarse: np.ndarray, pool: Pool, sizes: np.ndarray, widest: int) -> Start:
     """Rows of the pool, more of common classes; of a class that was not drawn, rows of any."""
-    rows = np.maximum(np.rint(_ROWS * pool.balance), _EACH).astype(int)
+    wanted = np.clip(len(pool.y) / 20, *_ROWS)
+    rows = np.maximum(np.rint(wanted * pool.balance), _EACH).astype(int)
     chosen = []
-    for c, wanted in enumerate(rows):
+    for c, count in enumerate(rows):
         mine = np.flatnonzero(pool.y == c)
-        chosen.append(np.resize(mine if len(mine) else np.arange(len(pool.y)), wanted))
+        chosen.append(np.resize(mine if len(mine) else np.arange(len(pool.y)), count))
     return Start(coarse[np.concatenate(chosen)], rows, sizes, widest, pool.balance)
 
 
@@ -210,9 +212,8 @@ def _emission(
     for j, margin in enumerate(found):
         code = cuts[j, : margin.size]
         order = np.argsort(code, kind="stable")
-        count = np.bincount(pool.codes[:, j], minlength=margin.size) + 1e-3
         low, high = _values(margin)
-        shares.append(count[order] / np.bincount(code, weights=count)[code[order]])
+        shares.append(_within(pool, j, code)[:, order])
         lows.append(low[order])
         highs.append(high[order])
         kind = "onehot" if margin.onehot else "number" if margin.cells else "flag"
@@ -220,7 +221,24 @@ def _emission(
         missing = margin.missing and not margin.onehot
         columns.append(Column(int(margin.start or 0), kind, missing, cells))
     arrays = {"share": shares, "low": lows, "high": highs}
-    return {name: np.concatenate(parts) for name, parts in arrays.items()}, columns
+    return {name: np.concatenate(parts, -1) for name, parts in arrays.items()}, columns
+
+
+def _within(pool: Pool, column: int, code: np.ndarray) -> np.ndarray:
+    """The share ``[C, cells]`` of each cell within its code, class by class.
+
+    Where few rows of a class were drawn, mostly that of all classes.
+    """
+    cells, classes = len(code), len(pool.balance)
+    at = pool.y.astype(np.int64) * cells + pool.codes[:, column]
+    count = np.bincount(at, minlength=classes * cells).reshape(classes, cells)
+
+    def share(count: np.ndarray) -> np.ndarray:
+        held = np.zeros((len(count), code.max() + 1))
+        np.add.at(held.T, code, count.T)
+        return count / held[:, code]
+
+    return share(count + _USUAL * share(count.sum(0)[None] + 1e-3))
 
 
 def _values(margin: Margin) -> tuple[np.ndarray, np.ndarray]:

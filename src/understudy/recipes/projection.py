@@ -18,8 +18,8 @@ from torch import Tensor
 
 __all__ = ["Aim", "Start", "Targets", "consistent", "moments", "project"]
 
-_STEPS, _RATE = 150, 0.3
-_PEAK = 3.0  # logit of the code a row starts from
+_STEPS, _RATE = 250, 0.3
+_PEAK = 4.0  # logit of the code a row starts from
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ __all__ = ["Size", "cells", "choose", "cut", "size_up"]
 
 _CODES = (32, 24, 16, 12, 8, 6, 4)
 _CLEAR = 2.0  # deviations of the noise that a cell of average size is to hold
+_FAINT = 0.0065  # deviation of a count, as a share of all rows: tables are as many as keep to it
 _MOST = 400  # tables
 
 
@@ -58,7 +59,8 @@ class Size:
 def size_up(schema: Schema, units: int, noise: float) -> Size:
     """By public numbers: columns, classes, how many units are protected, noise of one count."""
     columns, classes = len(schema.features), schema.n_classes
-    pairs = max(1, min(columns * (columns - 1) // 2, _MOST))
+    wanted = (_FAINT * units / max(noise, 1e-9)) ** 2
+    pairs = min(columns * (columns - 1) // 2, _MOST, round(max(wanted, columns)))
     level = _CLEAR * noise * math.sqrt(pairs)
     per_class = _codes(units / classes, level)
     if classes > 1 and (per_class < 8 or classes * per_class**2 > 4096):
@@ -74,23 +76,29 @@ def _codes(rows: float, level: float) -> int:
 def cut(margin: Margin, share: np.ndarray, codes: int, least: float) -> np.ndarray:
     """The code ``[size]`` of each of a margin's cells, fewer than ``codes`` in all.
 
-    Numbers are cut at quantiles, with a code for each value that holds a code's worth of rows;
-    categories that are rarer than ``least``, or too many, are one code together.
+    Numbers are cut at quantiles, with a code for each value that holds a code's worth of rows, and
+    none for a stretch of fewer than four times ``least``; categories that are rarer than
+    ``least``, or too many, are one code together.
     """
     if margin.cells is None:
         return _merged(share, codes, least) if margin.onehot else np.arange(len(share))
-    held = len(share) - margin.missing
-    for wanted in range(codes - margin.missing, 0, -1):
-        found = _stretches(share[:held], wanted)
-        if found[-1] < codes - margin.missing:
+    held, most = len(share) - margin.missing, codes - margin.missing
+    for wanted in range(most, 0, -1):
+        found = _stretches(share[:held], wanted, most, 4 * least)
+        if found[-1] < most:
             break
     return np.append(found, found[-1] + 1) if margin.missing else found
 
 
-def _stretches(share: np.ndarray, codes: int) -> np.ndarray:
+def _stretches(share: np.ndarray, codes: int, most: int, least: float) -> np.ndarray:
+    """Quantiles of what the heavy cells leave; ``codes`` of them, or fewer where little is left."""
     share = share / max(float(share.sum()), 1e-12)
-    middle = np.cumsum(share) - share / 2
-    place, heavy = np.minimum((codes * middle).astype(int), codes - 1), share > 1 / codes
+    heavy = share > 1 / most
+    light = np.where(heavy, 0, share)
+    left = float(light.sum())
+    codes = int(np.clip(left / max(least, 1e-9), 1, codes))
+    middle = (np.cumsum(light) - light / 2) / max(left, 1e-12)
+    place = np.minimum((codes * middle).astype(int), codes - 1)
     parted = (np.diff(place) > 0) | heavy[1:] | heavy[:-1]
     return np.append(0, np.cumsum(parted))
 

@@ -2,8 +2,8 @@
 
 Each of K rows holds a distribution over the codes of every column; to draw, take a row of the
 class, a code of each column by it, a cell of the code by its share, and a value within the cell.
-Arrays: ``chance`` [K, D] (codes of a column side by side, rows sorted by class); for each cell
-``share`` within its code, and the encoded values from ``low`` to ``high`` that it emits [cells].
+Arrays: ``chance`` [K, D] (codes of a column side by side, rows sorted by class); ``share``
+[C, cells] of each cell within its code, and the encoded values from ``low`` to ``high`` [cells].
 In the config, ``rows`` are the rows of each class; ``columns`` list each column's first feature,
 kind ("number", "flag" or "onehot", where ``low`` is the place of the one), whether its last cell
 means missing, and how many cells each of its codes has.
@@ -63,7 +63,7 @@ def draw(
     for column, codes, cells in _spans(columns):
         chance = arrays["chance"][row, codes].double()
         code = _drawn(chance, torch.rand(len(row), generator=source, dtype=torch.float64))
-        cell = _cell(column, arrays["share"][cells].double(), code, source)
+        cell = _cell(column, arrays["share"][:, cells].double(), labels, code, source)
         _emit(column, arrays["low"][cells], arrays["high"][cells], cell, x, source)
     return x
 
@@ -82,17 +82,20 @@ def _drawn(chance: Tensor, point: Tensor) -> Tensor:
     return found.clamp(max=chance.shape[1] - 1)
 
 
-def _cell(column: Column, share: Tensor, code: Tensor, source: torch.Generator) -> Tensor:
-    """A cell of each code ``[n]``, by the cells' shares."""
+def _cell(
+    column: Column, share: Tensor, labels: Tensor, code: Tensor, source: torch.Generator
+) -> Tensor:
+    """A cell of each row's code ``[n]``, by the shares ``[C, cells]`` of its class."""
     counts = torch.tensor(column.cells)
     owner = torch.repeat_interleave(torch.arange(len(counts)), counts)
-    within = torch.zeros(len(counts), dtype=torch.float64).index_add_(0, owner, share)
-    ends = share.cumsum(0) - (within.cumsum(0) - within)[owner]
-    ends = owner + (ends / within[owner]).clamp(0, 1)
+    held = torch.zeros(len(share), len(counts), dtype=torch.float64).index_add_(1, owner, share)
+    ends = share.cumsum(1) - (held.cumsum(1) - held)[:, owner]
+    ends = owner + (ends / held[:, owner]).clamp(0, 1)
+    ends = (ends + len(counts) * torch.arange(len(share))[:, None]).flatten()
     point = code + torch.rand(len(code), generator=source, dtype=torch.float64)
-    found = torch.searchsorted(ends, point, right=True)
+    found = torch.searchsorted(ends, point + len(counts) * labels, right=True)
     first = (counts.cumsum(0) - counts)[code]
-    return found.clamp(first, first + counts[code] - 1)
+    return (found - column.size * labels).clamp(first, first + counts[code] - 1)
 
 
 def _emit(
@@ -133,7 +136,8 @@ def _columns(arrays: Mapping[str, Tensor], config: Mapping[str, Any]) -> list[Co
         fits = fits and all(type(n) is int and n > 0 for n in rows)
         shapes = {name: tuple(value.shape) for name, value in arrays.items()}
         wanted = {"chance": (sum(rows), sum(len(c.cells) for c in columns))}
-        fits = fits and shapes == {**wanted, **dict.fromkeys(("share", "low", "high"), (cells,))}
+        wanted |= {"share": (len(rows), cells), "low": (cells,), "high": (cells,)}
+        fits = fits and shapes == wanted
         fits = fits and _within(arrays, columns)
     except (KeyError, TypeError, ValueError):
         fits = False
