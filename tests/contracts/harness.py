@@ -424,7 +424,7 @@ def check_cohorts(folder: Path, rounds: int = 150, sites: int = 40) -> None:
 # Noise of the planned size, in the slot of the plan.
 
 
-def site_of(plan: PrivacyPlan, sites: int = 1, seed: int = 0) -> Site:
+def site_of(plan: PrivacyPlan, sites: int = 1, seed: int = 0, round: int = 0) -> Site:
     """Sites without rows or memory, for what needs neither."""
     streams = Streams.from_seed(seed)
     source, ids = NoiseSource.seeded(streams), range(sites)
@@ -435,18 +435,20 @@ def site_of(plan: PrivacyPlan, sites: int = 1, seed: int = 0) -> Site:
         torch.arange(sites),
         torch.ones(sites).long(),
     )
-    return Site(names, held, {}, plan, 0, streams.sites("local", 0, ids), source.sites(0, ids))
+    own = streams.sites("local", round, ids)
+    return Site(names, held, {}, plan, round, own, source.sites(round, ids))
 
 
-def _draws(plan: PrivacyPlan, part: Part, seed: int) -> torch.Tensor:
+def _draws(plan: PrivacyPlan, part: Part, round: int, seed: int) -> torch.Tensor:
     """The noise in one part of one round."""
-    site, parts = site_of(plan, seed=seed), plan.at(0).parts
+    site, parts = site_of(plan, seed=seed, round=round), plan.at(round).parts
     zeros = {p.name: torch.zeros(1, *p.shape) for p in parts}
     bounded = {p.name: Bounded(zeros[p.name], p.mechanism.bound, plan.unit) for p in parts}
     if part.where == "server":
         source = NoiseSource.seeded(Streams.from_seed(seed))
-        total = PlainSum(plan, source).add_up([Sealed("entrusted", 0, zeros, ())], 0)[part.name]
-        return total if part.combine == "sum" else total * plan.at(0).cohort
+        replies = [Sealed("entrusted", round, zeros, ())]
+        total = PlainSum(plan, source).add_up(replies, round)[part.name]
+        return total if part.combine == "sum" else total * plan.at(round).cohort
     if part.where == "client":
         return seal(site, bounded).parts[part.name][0]
     return site.step(part.name, bounded[part.name])[0]
@@ -456,10 +458,11 @@ def check_noise(plan: PrivacyPlan) -> None:
     """Fail where a part is noised with another deviation than promised, or not at all."""
     if plan.own.update_epsilon:
         return check_choices(plan)
-    for part in plan.own.parts:
+    starts = [plan.start(i) for i in range(len(plan.phases))]
+    for round, part in ((r, part) for r in starts for part in plan.at(r).parts):
         found: list[torch.Tensor] = []
         while sum(f.numel() for f in found) < 800:
-            found.append(_draws(plan, part, len(found)).double().flatten())
+            found.append(_draws(plan, part, round, len(found)).double().flatten())
         drawn, std = torch.cat(found), part.mechanism.std
         assert abs(float(drawn.std()) / std - 1) < 0.1, f"{part.name}: {drawn.std():g}, not {std:g}"
         assert abs(float(drawn.mean())) < 0.15 * std, f"{part.name}: noise is not centred"

@@ -138,9 +138,9 @@ def _class(
     spread = np.where(coded, np.maximum(spread, chance * (1 - chance)), spread).clip(min=1e-6)
     seen = (covariance / np.sqrt(np.outer(spread, spread))).clip(-1, 1)
     raised = (seen / np.outer(clarity, clarity)).clip(-_MOST, _MOST)
-    latent = np.where(np.outer(coded, coded), np.sin(np.pi / 2 * seen), raised)
-    np.fill_diagonal(latent, 1.0)
-    return where, factor_of(latent)
+    correlation = np.where(np.outer(coded, coded), np.sin(np.pi / 2 * seen), raised)
+    np.fill_diagonal(correlation, 1.0)
+    return where, factor_of(correlation)
 
 
 def _clarity(chance: np.ndarray) -> np.ndarray:

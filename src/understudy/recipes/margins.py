@@ -73,7 +73,9 @@ class Margin:
         if self.cells is None:
             found = (value > 0.5).long()
         else:
-            found = torch.bucketize(value.contiguous(), torch.from_numpy(self.cells.borders), right=True)
+            found = torch.bucketize(
+                value.contiguous(), torch.from_numpy(self.cells.borders), right=True
+            )
         if self.missing:
             found = found.masked_fill(x[:, self.start + 1] > 0.5, self.size - 1)
         return found

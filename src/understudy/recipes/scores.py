@@ -93,7 +93,7 @@ def fit(cumulative: np.ndarray, seen: Classes) -> Latent:
         found = chance @ known
         spread = (chance @ known**2 - found**2).clip(min=1e-4)
         if turn == _TURNS:
-            wanted = spread * _departure(spread, seen)
+            wanted = _wanted(spread, seen)
         steep = (_slope(cuts, m, s) @ known / s).clip(min=0.2)
         m = m + 0.7 * (mean - found) / steep
         s = s if wanted is None else (s * (wanted / spread) ** 0.35).clip(0.05, 5)
@@ -114,10 +114,11 @@ def _centred(known: np.ndarray, share: np.ndarray, seen: Classes) -> tuple[np.nd
     return centre + apart * math.sqrt(part * whole / max(between, 1e-12)), math.sqrt(1 - part)
 
 
-def _departure(implied: np.ndarray, seen: Classes) -> np.ndarray:
-    """By what factor each class's variance differs from the implied one, against its noise."""
+def _wanted(implied: np.ndarray, seen: Classes) -> np.ndarray:
+    """Class variances that depart from the implied ones as their noise allows, their sum kept."""
     trust = _VARIETY / (_VARIETY + (seen.noise / implied) ** 2)
-    return (seen.variance / implied).clip(0.2, 5) ** trust
+    found = implied * (seen.variance / implied).clip(0.2, 5) ** trust
+    return found * float(seen.weight @ implied) / float(seen.weight @ found)
 
 
 def _slope(cuts: np.ndarray, m: np.ndarray, s: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from understudy.recipes.scores import levels, scored
 
 __all__ = ["Standing", "standing"]
 
-_FILL = 1.2  # squared norms of rows are spread about their mean: room for most of them
+_FILL = 1.5  # squared norms of rows are spread about their mean: room for most of them
 _LEAST = 0.02  # variance of a feature that hardly varies
 
 

@@ -41,7 +41,7 @@ __all__ = ["TwoSums", "hardened", "moments_plan", "noise_of", "two_sums"]
 
 _SHARE = 0.3  # of the budget, as μ², for the histograms
 _FINEST, _COARSEST = 256, 16  # bins of a number
-_CLEAR = 0.025  # bins are as fine as keeps the noise of half a range below this share of all rows
+_CLEAR = 0.02  # bins are as fine as keeps the noise of half a range below this share of all rows
 _FAINT = 0.05  # noise of a single count, as a share of all rows, above which one sum does better
 
 
@@ -82,7 +82,7 @@ class TwoSums:
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """The site's histograms, or its sum of φ by class."""
         sizes = [margin.size for margin in self.margins]
-        if site.phase is not self.plan.own:
+        if site.phase.parts[0].name == "histograms":
             coded = site.count("histograms", lambda x, y: codes(self.margins, x, y), sizes)
             return {"histograms": coded}, {}
         place = self.standing(task.array("shares", (sum(sizes),)))
@@ -125,20 +125,19 @@ class TwoSums:
         return np.concatenate([clean(m, h, rows, std) for m, h in pairs]), counts
 
     def _moments(self, state: State, counts: np.ndarray, place: Standing) -> Moments:
-        """The second sum, its counts weighed against those of the first."""
-        std = noise_of(self.plan.own)
-        noisy = taken_apart(state["moments"].double().numpy(), std, place.expected)
-        if self.plan.unit == "site":  # sums that were clipped apart do not count alike
+        """The second sum, its counts by class weighed against those of the first."""
+        noisy = taken_apart(
+            state["moments"].double().numpy(), noise_of(self.plan.own), place.expected
+        )
+        classes = self.schema.n_classes
+        if classes == 1 or self.plan.unit == "site":  # sums that were clipped apart count unlike
             return noisy
-        first = noise_of(self.plan.phases[-2]) * math.sqrt(len(self.margins))
-        label = self.schema.n_classes > 1
-        seen = counts[-self.schema.n_classes :] if label else np.array([counts[: self.margins[0].size].sum()])
-        known = first if label else first * math.sqrt(self.margins[0].size)
-        share = noisy.count_std**2 / max(noisy.count_std**2 + known**2, 1e-12)
+        std = noise_of(self.plan.phases[-2]) * math.sqrt(len(self.margins))
+        share = noisy.count_std**2 / max(noisy.count_std**2 + std**2, 1e-12)
         return replace(
             noisy,
-            counts=(1 - share) * noisy.counts + share * seen,
-            count_std=math.hypot((1 - share) * noisy.count_std, share * known),
+            counts=(1 - share) * noisy.counts + share * counts[-classes:],
+            count_std=math.hypot((1 - share) * noisy.count_std, share * std),
         )
 
 
@@ -163,8 +162,8 @@ def two_sums(study: Study, whole: PrivacyPlan) -> TwoSums | None:
 
 def _bins(std: float, study: Study, plan: PrivacyPlan) -> int:
     """How finely to cut numbers, by the noise of a count: 0 where histograms would drown."""
-    units = study.n_sites * (study.privacy.clip or 1) if plan.unit == "site" else study.schema.records
-    noise = std / units
+    whole_sites = study.n_sites * (study.privacy.clip or 1.0)
+    noise = std / (whole_sites if plan.unit == "site" else study.schema.records)
     if noise > _FAINT:
         return 0
     wanted = (_CLEAR / max(noise, 1e-6)) ** 2
