@@ -43,7 +43,9 @@ def frame(n: int = N, seed: int = 0) -> pd.DataFrame:
     """b is far from the middle where a is: uncorrelated, but not independent."""
     rng = np.random.default_rng(seed)
     a, ill = rng.random(n), rng.random(n) < 0.3
-    b = np.clip(0.5 + np.abs(a - 0.5) * rng.choice([-1, 1], n) + 0.02 * rng.standard_normal(n), 0, 1)
+    b = np.clip(
+        0.5 + np.abs(a - 0.5) * rng.choice([-1, 1], n) + 0.02 * rng.standard_normal(n), 0, 1
+    )
     return pd.DataFrame(
         {
             "a": a,

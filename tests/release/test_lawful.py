@@ -35,7 +35,9 @@ def generator(married: float = 0.5) -> Generator:
         {"start": 1, "kind": "flag", "missing": False, "cells": [1, 1]},
     ]
     arrays = {"chance": chance, "share": share, "low": ends[0], "high": ends[1]}
-    return Generator("products", arrays, {"width": 2, "rows": [1, 1], "columns": columns}, (0.5, 0.5))
+    return Generator(
+        "products", arrays, {"width": 2, "rows": [1, 1], "columns": columns}, (0.5, 0.5)
+    )
 
 
 def drawn(asked: Schema, model: Generator, n: int, label: int | None = None):

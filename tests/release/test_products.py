@@ -26,7 +26,9 @@ def terms() -> dict[str, Any]:
             [0.0, 0, 1, 0, 1, 0.25, 0.75],  # class 1: one
         ]
     )
-    share = torch.tensor([[0.75, 0.25, 1, 1, 1, 0.5, 0.5, 1, 1], [0.5, 0.5, 1, 1, 1, 0.1, 0.9, 1, 1]])
+    share = torch.tensor(
+        [[0.75, 0.25, 1, 1, 1, 0.5, 0.5, 1, 1], [0.5, 0.5, 1, 1, 1, 0.1, 0.9, 1, 1]]
+    )
     low = torch.tensor([0.0, 0.5, 1.0, 0.0, 1, 0, 2, 0, 1])
     high = torch.tensor([0.5, 0.75, 1.0, 0.0, 1, 0, 2, 0, 1])
     arrays = {"chance": chance, "share": share, "low": low, "high": high}

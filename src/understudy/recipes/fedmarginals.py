@@ -57,6 +57,10 @@ class FedMarginals:
         """The public cells of every column but the label."""
         return tuple(m for m in margins(self.schema, _BINS) if m.start is not None)
 
+    def init(self, *, rng: Streams) -> State:
+        """Nothing yet: `begin` makes the first state, from what the earlier phases gave."""
+        return {}
+
     def begin(self, made: Generator, *, rng: Streams) -> State:
         """Draws of the earlier phases' generator; from them, the cuts and the pairs to count."""
         pool = sketch(made, self._margins, self.schema.records, rng=rng)
@@ -96,7 +100,7 @@ class FedMarginals:
         return {**state, "tables": tables.reshape(self.size.tables, self.size.cells)}
 
     def finish(self, state: State, *, rng: Streams) -> Generator:
-        """Rows that agree with the tables, and with the earlier phases where nothing was counted."""
+        """Rows that agree with the tables, and with the earlier phases elsewhere."""
         held = {name: value.numpy() for name, value in state.items()}
         pool = Pool(held["codes"], held["y"], held["balance"])
         return generator(pool, self._margins, self.size, held, self._std)

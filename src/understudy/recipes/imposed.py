@@ -165,7 +165,9 @@ def _targets(told: _Predicted, noisy: _Measured) -> Targets:
     singles = _singles(told, noisy)
     if len(grouped) == len(told.pairs):
         return Targets(pairs, none, singles, margins)
-    classes = Aim(told.pairs, told.apart * _trust(_blended(told.pairs, told.columns), error, noisy.std))
+    classes = Aim(
+        told.pairs, told.apart * _trust(_blended(told.pairs, told.columns), error, noisy.std)
+    )
     return Targets(classes, Aim(pairs.target[0], pairs.weight[0]), singles, margins)
 
 

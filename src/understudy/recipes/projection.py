@@ -129,8 +129,5 @@ def _pull(
         (value - target) * trust for value, (target, trust) in zip(found, aims, strict=True)
     )
     return torch.cat(
-        [
-            2 * (chance[at] @ (each[c] + whole)) + alone[c] + margin
-            for c, at in enumerate(stretches)
-        ]
+        [2 * (chance[at] @ (each[c] + whole)) + alone[c] + margin for c, at in enumerate(stretches)]
     )

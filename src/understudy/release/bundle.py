@@ -130,9 +130,7 @@ class Release:
             yield self._draw(min(BATCH, n - start), label, root.child("batch", start))
 
     def _draw(self, n: int, label: str | int | None, rng: Streams) -> Records:
-        x, y = lawful_rows(
-            self.generator, self.schema, n, class_of(label, self.schema), rng=rng
-        )
+        x, y = lawful_rows(self.generator, self.schema, n, class_of(label, self.schema), rng=rng)
         return decode(self.schema, x.numpy(), y.numpy())
 
     @property

@@ -88,7 +88,12 @@ def _check_parts(config: Mapping[str, Any]) -> None:
 
 CONDITIONAL: dict[str, Draw] = {**_SINGLE, "mixture": _draw_mixture, "products": products.draw}
 JOINT: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"onehot": onehot.draw}
-_CHECKS = {**_SINGLE_CHECKS, "mixture": _check_mixture, "onehot": onehot.check, "products": products.check}
+_CHECKS = {
+    **_SINGLE_CHECKS,
+    "mixture": _check_mixture,
+    "onehot": onehot.check,
+    "products": products.check,
+}
 KINDS = frozenset(CONDITIONAL) | frozenset(JOINT)
 
 _ROWS = 4096  # rows drawn at once: the unit of reproducible streaming

@@ -135,7 +135,9 @@ def _columns(arrays: Mapping[str, Tensor], config: Mapping[str, Any]) -> list[Co
         rows, cells = config["rows"], sum(c.size for c in columns)
         fits = fits and all(type(n) is int and n > 0 for n in rows)
         shapes = {name: tuple(value.shape) for name, value in arrays.items()}
-        wanted = {"chance": (sum(rows), sum(len(c.cells) for c in columns))}
+        wanted: dict[str, tuple[int, ...]] = {
+            "chance": (sum(rows), sum(len(c.cells) for c in columns))
+        }
         wanted |= {"share": (len(rows), cells), "low": (cells,), "high": (cells,)}
         fits = fits and shapes == wanted
         fits = fits and _within(arrays, columns)
