@@ -113,7 +113,7 @@ def test_the_form_and_the_bins_follow_from_public_numbers() -> None:
     assert isinstance(found[0], FedMoments)
     bins = [recipe.bins for recipe in found[1:]]
     assert bins == sorted(bins) and bins[0] == 16 and bins[-1] == 256
-    assert str(bins[0]) in found[1].about
+    assert str(bins[0]) in found[1].form
     near, far = (
         built(replace(TABLE, records=8000), 50, privacy={"trust": trust})
         for trust in ("central", "local")

@@ -25,6 +25,7 @@ from understudy.study import Study
 __all__ = ["SOLVING", "as_json", "cost", "show", "warn"]
 
 SOLVING = "working out what it costs"
+_TOLD = {"net": "about", "form": "form"}
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,12 @@ def _protects(plan: PrivacyPlan) -> str:
 
 
 def _rounds(plan: PrivacyPlan) -> str:
-    first = f"{_many(plan.first, 'round')} of warm start, then " if plan.first else ""
-    return f"{first}{_many(plan.own.rounds, 'round')}"
+    names = [" and ".join(part.name for part in phase.parts) for phase in plan.phases]
+    each = [
+        f"{_many(phase.rounds, 'round')} of {name}"
+        for phase, name in zip(plan.phases, names, strict=True)
+    ]
+    return ", then ".join(each) if len(each) > 1 else _many(plan.own.rounds, "round")
 
 
 def _many(count: int, noun: str) -> str:
@@ -157,9 +162,9 @@ def _sends(recipe: Recipe) -> str:
 
 
 def _net(recipe: Recipe) -> dict[str, str]:
-    """What is trained, where the recipe says so."""
-    about = getattr(recipe, "about", None)
-    return {} if about is None else {"net": about}
+    """What is trained, or which form a recipe takes, where the recipe says so."""
+    found = {name: getattr(recipe, attribute, None) for name, attribute in _TOLD.items()}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def warn(study: Study, plan: PrivacyPlan, console: Console) -> None:

@@ -76,9 +76,9 @@ _RECIPES = (
     ),
     RecipeInfo(
         name="fedmoments",
-        title="One noisy sum of class moments",
+        title="A noisy sum of class moments; on tables one of histograms before it",
         paper="our own, after DP-MERF and the moment methods",
-        summary="One round; each site sends one bounded sum; best at small budgets.",
+        summary="One round, two for most tables; each site sends a bounded sum; best at small budgets.",
         kinds=("table", "image", "series"),
         supports=frozenset(
             {

@@ -57,6 +57,12 @@ class FedMarginals:
         """The public cells of every column but the label."""
         return tuple(m for m in margins(self.schema, _BINS) if m.start is not None)
 
+    @property
+    def form(self) -> str:
+        """What `plan` says."""
+        what = "the label and two columns" if self.size.labelled else "two columns"
+        return f"{self.size.pairs} tables of {what}, each column in up to {self.size.codes} codes"
+
     def init(self, *, rng: Streams) -> State:
         """Nothing yet: `begin` makes the first state, from what the earlier phases gave."""
         return {}

@@ -1,10 +1,11 @@
-"""fedmoments: one noisy sum of class moments, then Gaussian samples.
+"""fedmoments: a noisy sum of class moments, then Gaussian samples.
 
 Each record x (low-frequency cosine coefficients of an image or series, or centred columns of a
 table, ‖x‖ ≤ 1 enforced) adds φ = (a, b·x, svec(xxᵀ)) to its class's block. One sum, one
 Gaussian mechanism with sensitivity √(a² + b² + 1); counts, means and second moments are all
 noised. What the server does with the noisy sum is post-processing: `moments` removes noise,
-`copula` gives the columns of a table their own margins.
+`copula` gives the columns of a table their own margins. A table that is large enough for its noise
+has a sum of histograms first: `two_sums`.
 """
 
 from __future__ import annotations
@@ -48,6 +49,13 @@ class FedMoments:
     options: FedMomentsOptions
 
     info: ClassVar[RecipeInfo] = CATALOGUE["fedmoments"]
+
+    @property
+    def form(self) -> str | None:
+        """What `plan` says of a table, which could have two sums."""
+        if self.schema.kind != "table":
+            return None
+        return "one sum of class moments: too few rows for histograms under this much noise"
 
     @cached_property
     def _space(self) -> Space:

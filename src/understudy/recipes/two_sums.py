@@ -56,8 +56,8 @@ class TwoSums:
     info: ClassVar[RecipeInfo] = CATALOGUE["fedmoments"]
 
     @property
-    def about(self) -> str:
-        """What `plan` says of the form."""
+    def form(self) -> str:
+        """What `plan` says."""
         return f"two sums: histograms (numbers in up to {self.bins} bins), then class moments"
 
     @cached_property
