@@ -94,5 +94,25 @@ _RECIPES = (
         options=options.FedMomentsOptions,
         rounds=1,
     ),
+    RecipeInfo(
+        name="fedmarginals",
+        title="Noisy tables of pairs of columns, imposed on rows",
+        paper="our own, of the family of MST, AIM and RAP (McKenna et al. 2021, 2022; Aydore 2021)",
+        summary="fedmoments' sums, then one of the tables that matter; keeps relations of columns.",
+        kinds=("table",),
+        supports=frozenset(
+            {
+                ("person", "central"),
+                ("person", "local"),
+                ("record", "central"),
+                ("record", "local"),
+                ("site", "central"),
+                ("site", "local"),
+            }
+        ),
+        default=("record", "central"),
+        options=options.FedMarginalsOptions,
+        rounds=1,
+    ),
 )
 CATALOGUE = {info.name: info for info in _RECIPES}
