@@ -61,11 +61,17 @@ _SURPLUS = (
 
 
 @contextmanager
-def chart(width: float, height: float, across: int = 1) -> Iterator[tuple[Figure, Any]]:
-    """An empty figure of this size in inches, and its axes (several on one scale: an array)."""
+def chart(
+    width: float, height: float, across: int = 1, widths: tuple[float, ...] | None = None
+) -> Iterator[tuple[Figure, Any]]:
+    """An empty figure of this size in inches, and its axes.
+
+    Several are an array on one scale, or, with ``widths``, each on its own.
+    """
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(width, height))
-        yield figure, figure.subplots(1, across, sharex=True, sharey=True)
+        one = widths is None
+        yield figure, figure.subplots(1, across, sharex=one, sharey=one, width_ratios=widths)
 
 
 def svg(figure: Figure, alt: str) -> str:
