@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from understudy.data.column import BOUNDED
 from understudy.data.encode import blocks
 from understudy.data.schema import Schema
 from understudy.nets import layers
@@ -61,7 +62,7 @@ def _numbers(schema: Schema) -> tuple[int, ...]:
     """The features that hold a number rather than a probability."""
     if schema.kind == "image":
         return ()
-    wanted = ("numeric", "integer", "date", "series")
+    wanted = (*BOUNDED, "series")
     return tuple(i for b in blocks(schema) if b.kind in wanted for i in range(b.start, b.stop))
 
 
