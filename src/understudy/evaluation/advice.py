@@ -50,7 +50,9 @@ class Circumstances:
     sites: int
 
     @classmethod
-    def of(cls, manifest: Mapping[str, Any], claims: Sequence[Claim], schema: Schema) -> Circumstances:
+    def of(
+        cls, manifest: Mapping[str, Any], claims: Sequence[Claim], schema: Schema
+    ) -> Circumstances:
         """From the manifest and the headline claim."""
         plan, claim = manifest.get("plan", {}), claims[0]
         phases = plan.get("phases") or [{}]
@@ -105,7 +107,9 @@ def _noise_or_recipe(schema: Schema, how: Circumstances, fidelity: Fidelity) -> 
         return _images(schema, how)
     apart = found.synthetic.value - (found.real.value if found.real else 0.0)
     noise = noise_distance(schema, how)
-    budget = f"ε = {number(how.epsilon)} for {len(axes(schema))} columns and {how.units:,} {how.unit}s"
+    budget = (
+        f"ε = {number(how.epsilon)} for {len(axes(schema))} columns and {how.units:,} {how.unit}s"
+    )
     if noise >= max(0.5 * apart, 0.02):
         return (
             f"Spend more ε, bring in more {how.unit}s or drop columns: {budget} allow no better than "
@@ -140,7 +144,7 @@ def _tighter_bounds(schema: Schema, off: Mapping[str, float], test: Rows) -> lis
     width = percentage(max(spans[n] for n in narrow[:4]))
     return [
         f"Set tighter public bounds for {listed(narrow, 4)}: their values lie within {width} of the "
-        'range, or less. Take them from what is known about such data, not from these rows; for a '
+        "range, or less. Take them from what is known about such data, not from these rows; for a "
         'long tail set scale = "log".'
     ]
 

@@ -85,7 +85,7 @@ def measure_clouds(
     apart = {k: _mmd_score(reference, c, rng) for k, c in clouds.items() if k != "guess"}
     hits = {k: _coverage(reference, c) for k, c in clouds.items()}
     near = compare(hits["synthetic"], hits.get("real"), hits.get("guess"))
-    return Compared(MMD, **apart), near
+    return Compared(MMD, apart["synthetic"], apart.get("real")), near
 
 
 @threadpool_limits.wrap(limits=1)

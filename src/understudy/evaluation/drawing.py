@@ -92,10 +92,9 @@ def svg(figure: Figure, alt: str) -> str:
     return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(alt)}"', 1)
 
 
-def picture(pixels: np.ndarray, alt: str, *, grow: bool = False) -> str:
+def picture(pixels: np.ndarray, alt: str) -> str:
     """RGBA pixels as an embedded image that keeps its pixels sharp."""
     buffer = io.BytesIO()
     Image.fromarray(pixels, "RGBA").save(buffer, format="PNG", optimize=True)
     data = base64.b64encode(buffer.getvalue()).decode()
-    kind = "heat" if grow else "strip"
-    return f'<img class="{kind}" alt="{html.escape(alt)}" src="data:image/png;base64,{data}">'
+    return f'<img class="strip" alt="{html.escape(alt)}" src="data:image/png;base64,{data}">'

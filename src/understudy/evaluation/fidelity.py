@@ -72,7 +72,9 @@ def measure_fidelity(
     guessed = sides | {"guess": even_rows(schema, len(synthetic), rng)}
     columns, overall = _columns(schema, guessed, test, rng)
     if schema.kind == "table":
-        overall += _beside({k: correlation_scores(schema, s, test, rng=rng) for k, s in sides.items()})
+        overall += _beside(
+            {k: correlation_scores(schema, s, test, rng=rng) for k, s in sides.items()}
+        )
         if len(associated_names(schema)) == WIDEST:
             notes.append(f"Correlations cover the first {WIDEST} encoded columns.")
     if schema.kind == "image":

@@ -10,6 +10,7 @@ real rows. Far tails are gathered in the last cell, and its label says so.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -28,6 +29,7 @@ __all__ = ["column_plot", "pair_plots", "paired", "short"]
 MOST_BARS = 10
 FEW_VALUES = 16
 BINS = 30
+TAIL = 0.25
 SIZE = (3.2, 1.7)
 
 
@@ -89,7 +91,7 @@ def _standing(ax: Axes, bars: Sequence[tuple[str, list[float]]]) -> None:
     _percent(ax)
 
 
-def _percent(ax: Axes, axis: str = "y") -> None:
+def _percent(ax: Axes, axis: Literal["x", "y"] = "y") -> None:
     side = ax.yaxis if axis == "y" else ax.xaxis
     side.set_major_locator(mpl.ticker.MaxNLocator(3))
     side.set_major_formatter(mpl.ticker.FuncFormatter(lambda v, _: f"{100 * v:.3g}%"))
@@ -120,13 +122,14 @@ def _overlay(ax: Axes, axis: Axis, rest: list[np.ndarray], rows: list[int]) -> N
 
 
 def _range(rest: list[np.ndarray]) -> tuple[tuple[float, float], tuple[bool, bool]]:
-    """From the least to the largest value, unless one in a hundred values takes half of that."""
-    low, high = min(r.min() for r in rest), max(r.max() for r in rest)
-    inner_low = min(np.quantile(r, 0.005) for r in rest)
-    inner_high = max(np.quantile(r, 0.995) for r in rest)
-    if inner_high - inner_low >= 0.5 * (high - low) or inner_high <= inner_low:
-        return (float(low), float(high)), (False, False)
-    return (float(inner_low), float(inner_high)), (low < inner_low, high > inner_high)
+    """From the least to the largest value, but for a tail of few values that takes much of it."""
+    low, high = float(min(r.min() for r in rest)), float(max(r.max() for r in rest))
+    inner_low = float(min(np.quantile(r, 0.005) for r in rest))
+    inner_high = float(max(np.quantile(r, 0.995) for r in rest))
+    if inner_low >= inner_high:
+        return (low, high), (False, False)
+    cut = inner_low - low > TAIL * (high - low), high - inner_high > TAIL * (high - low)
+    return (inner_low if cut[0] else low, inner_high if cut[1] else high), cut
 
 
 def _categories(axis: Axis, sides: list[np.ndarray], alt: str) -> str:
@@ -173,18 +176,25 @@ def pair_plots(
 def _pair(first: Axis, second: Axis, real: Rows, synthetic: Rows) -> str:
     cuts = [Cut.at_quantiles(axis, real, len(real)) for axis in (first, second)]
     tables = [_table(cuts, rows) for rows in (real, synthetic)]
-    top = max(t.max() for t in tables)
+    top, both = max(t.max() for t in tables), tables[0] + tables[1]
     alt = f"{first.name} with {second.name}: how often values occur together"
-    with chart(4.6, 2.5, across=2) as (figure, panels):
-        colours = (REAL, SYNTHETIC)
-        for ax, side, table, colour in zip(panels, ("real", "synthetic"), tables, colours, strict=True):
-            _cells(ax, table / top, colour)
+    with chart(3.4, 2.0, across=2) as (figure, panels):
+        for ax, side, table in zip(panels, ("real", "synthetic"), tables, strict=True):
+            _cells(ax, table / top, REAL if side == "real" else SYNTHETIC)
             ax.set_title(side, loc="left", fontsize=9, color=MUTED)
             ax.set_xticks(*_ticks(cuts[0]), rotation=90)
             ax.set_yticks(*_ticks(cuts[1]))
-            ax.set_xlabel(short(first.name, 24), color=MUTED)
-        panels[0].set_ylabel(short(second.name, 24), color=MUTED)
+            ax.set_xlim(*_filled(both.sum(1)))
+            ax.set_ylim(*_filled(both.sum(0)))
+            ax.set_xlabel(short(first.name, 20), color=MUTED)
+        panels[0].set_ylabel(short(second.name, 20), color=MUTED)
         return svg(figure, alt)
+
+
+def _filled(shares: np.ndarray) -> tuple[float, float]:
+    """From the first cell with rows to the last."""
+    found = np.flatnonzero(shares)
+    return found[0] - 0.5, found[-1] + 0.5
 
 
 def _cells(ax: Axes, table: np.ndarray, colour: str) -> None:
@@ -195,8 +205,6 @@ def _cells(ax: Axes, table: np.ndarray, colour: str) -> None:
             ax.add_patch(
                 mpl.patches.Rectangle((i - 0.5, j - 0.5), 1, 1, color=colour, alpha=alpha, lw=0)
             )
-    ax.set_xlim(-0.5, table.shape[0] - 0.5)
-    ax.set_ylim(-0.5, table.shape[1] - 0.5)
     for side in ("top", "right"):
         ax.spines[side].set_visible(True)
         ax.spines[side].set_color(LINE)

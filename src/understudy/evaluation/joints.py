@@ -27,7 +27,14 @@ from understudy.evaluation.axes import axes
 from understudy.evaluation.rows import Rows
 from understudy.evaluation.score import Compared, compare_distances, resample, shares
 
-__all__ = ["Joint", "attribute_codes", "column_sets", "mean_variation", "measure_joints", "variations"]
+__all__ = [
+    "Joint",
+    "attribute_codes",
+    "column_sets",
+    "mean_variation",
+    "measure_joints",
+    "variations",
+]
 
 WAYS = (2, 3, 4, 5, 6)
 SETS = 100

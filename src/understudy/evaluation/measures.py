@@ -11,7 +11,6 @@ classes, and named elsewhere. Accuracy counts every row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -122,7 +121,7 @@ def score_commonest(truth: np.ndarray) -> Score:
     return score_accuracy(truth, commonest(truth))
 
 
-def f1(truth: np.ndarray, guess: np.ndarray, scored: Sequence[int]) -> Measure | None:
+def f1(truth: np.ndarray, guess: np.ndarray, scored: np.ndarray) -> Measure | None:
     """F1, mean over the ``scored`` classes; None without any."""
     if not len(scored):
         return None
@@ -137,7 +136,7 @@ def f1(truth: np.ndarray, guess: np.ndarray, scored: Sequence[int]) -> Measure |
     return Measure(F1, float(found[scored].mean()), parts)
 
 
-def auc(truth: np.ndarray, probability: np.ndarray, scored: Sequence[int]) -> Measure | None:
+def auc(truth: np.ndarray, probability: np.ndarray, scored: np.ndarray) -> Measure | None:
     """Area under the ROC curve, each class against the rest, mean over ``scored`` ones."""
     if not len(scored):
         return None

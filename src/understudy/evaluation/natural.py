@@ -28,4 +28,4 @@ def natural(axis: Axis, x: float, span: float = 1.0) -> str:
     low, high = bounds(column)
     step = span * (high - low)
     digits = int(np.clip(1 - np.floor(np.log10(step)), 0, 6)) if step > 0 else 2
-    return figure(value, digits)
+    return figure(value, 0 if value == round(value) else digits)

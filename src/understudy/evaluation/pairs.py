@@ -62,7 +62,7 @@ def measure_pairs(
     least = min(map(len, sides.values()))
     groups = [*(side.some(least, rng) for side in sides.values()), test]
     codes = _codes(found, groups)
-    chosen = list(combinations(range(len(found)), 2))
+    chosen: list[tuple[int, ...]] = list(combinations(range(len(found)), 2))
     apart = np.array([d[:, 0] for d in variations(codes, chosen)])
     alone = np.array([d[:, 0] for d in variations(codes, [(j,) for j in range(len(found))])])
     mean = _mean(codes, chosen, apart, tuple(sides), rng)
@@ -141,7 +141,8 @@ def _worst(
     order = np.argsort(-beyond, kind="stable")[:KEPT]
     return tuple(
         PairFit(
-            *(found[j].name for j in chosen[i]),
+            found[chosen[i][0]].name,
+            found[chosen[i][1]].name,
             synthetic=float(apart[i, 0]),
             floor=float(floors[i]) if floored else None,
             beyond=float(beyond[i]),

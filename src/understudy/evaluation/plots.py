@@ -66,7 +66,7 @@ def student_plot(students: Sequence[StudentScores], name: str) -> str:
     with chart(3.6, 0.62 * len(found) + 0.42) as (figure, ax):
         start = 0.0 if error else max(DEEPEST, min(0.0, *synthetic, *real))
         end = 1.08 * _largest([c for _, c in found]) if error else 1.0
-        paired(ax, labels, np.maximum(synthetic, start), np.maximum(real, start))
+        paired(ax, labels, *([max(x, start) for x in side] for side in (synthetic, real)))
         for place, (_, compared) in enumerate(found):
             _whiskers(ax, place, compared, (start, end))
         ax.set_xlim(start, end)
@@ -94,7 +94,14 @@ def _whiskers(ax: Axes, place: int, compared: Compared, ends: tuple[float, float
             ax.plot([score.low, score.high], [y, y], color=INK, linewidth=1.1)
             fits = score.low > 0.22 * end
             x, colour = (0.0, CARD) if fits else (max(score.high, 0.0), INK)
-            ax.text(x + 0.02 * end, y, _written(score.value, end), va="center", fontsize=7.5, color=colour)
+            ax.text(
+                x + 0.02 * end,
+                y,
+                _written(score.value, end),
+                va="center",
+                fontsize=7.5,
+                color=colour,
+            )
 
 
 def _written(value: float, end: float) -> str:

@@ -23,8 +23,6 @@ from understudy.rng import Streams
 
 __all__ = ["numbers", "predict_numeric", "regressors"]
 
-TREES = 100
-
 
 def numbers(schema: Schema, rows: Rows) -> Rows:
     """The other columns as ``x``, and the numeric label in its own units as ``y``."""
@@ -68,13 +66,15 @@ def _forest(seed: int) -> object:
     from sklearn.ensemble import RandomForestRegressor
 
     how = {"max_features": 1 / 3, "min_samples_leaf": 2}
-    return RandomForestRegressor(TREES, **how, random_state=seed)
+    return RandomForestRegressor(students.TREES, **how, random_state=seed)
 
 
 def _boosting(seed: int) -> object:
     from sklearn.ensemble import HistGradientBoostingRegressor
 
-    return HistGradientBoostingRegressor(early_stopping=False, random_state=seed)
+    return HistGradientBoostingRegressor(
+        max_iter=students.ROUNDS, early_stopping=False, random_state=seed
+    )
 
 
 def _by(build: Callable[[int], object]) -> Learner:
@@ -89,9 +89,7 @@ def _by(build: Callable[[int], object]) -> Learner:
     return learn
 
 
-def _network(
-    schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick
-) -> np.ndarray:
+def _network(schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick) -> np.ndarray:
     student = dense_student(rows.x.shape[1], 1)
     train, test = torch.from_numpy(rows.x), torch.from_numpy(x)
     truth = torch.from_numpy(rows.y.astype(np.float32))

@@ -26,6 +26,7 @@ from understudy.evaluation.measures import MAE as MAE_NAME
 from understudy.evaluation.pairs import PairFit
 from understudy.evaluation.rows import NOUNS, Rows
 from understudy.evaluation.score import INTERNAL, Score
+from understudy.evaluation.verdict import EVEN, LEVELS
 from understudy.evaluation.worst import excess
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["Material", "render"]
 
 MOST_COLUMNS = 36
-MOST_PAIRS = 6
+MOST_PAIRS = 4
 SHORT = {"Kolmogorov-Smirnov": "KS", "total variation": "TV"}
+TONES = dict(zip(LEVELS, ("good", "good", "good", "middle", "bad", "bad", "open"), strict=True))
 PROVENANCE = {
     "name": "Study",
     "recipe": "Recipe",
@@ -81,7 +83,6 @@ def _facts(m: Material) -> dict[str, Any]:
         "name": manifest.get("name") or m.schema.name,
         "kind": m.schema.kind,
         "noun": NOUNS[m.schema.kind],
-        "labelled": m.schema.n_classes > 1,
         "synthetic": m.synthetic,
         "train": m.train,
         "test": m.test,
@@ -89,6 +90,10 @@ def _facts(m: Material) -> dict[str, Any]:
         "claims": [words.in_words(claim) for claim in scores.claims],
         "best": scores.utility.best,
         "verdict": scores.verdict,
+        "levels": TONES,
+        "guesses": list(dict.fromkeys(j.guessing for j in scores.verdict.judgements)),
+        "even": EVEN,
+        "regression": m.schema.task == "regression",
         "repeating": REPEATING,
         "utility": scores.utility,
         "forecasts": scores.forecasts,

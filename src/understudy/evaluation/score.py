@@ -134,15 +134,14 @@ def distance(name: str, draws: np.ndarray, n: int) -> Score:
 
 def compare_distances(name: str, draws: Mapping[str, np.ndarray], n: int) -> Compared:
     """One distance, from draws with the value first: of synthetic, real and guessed rows."""
-    scores = {side: distance(name, found, n) for side, found in draws.items()}
-    ours, real, guess = (draws.get(side) for side in ("synthetic", "real", "guess"))
+    ours, real, guess = draws["synthetic"], draws.get("real"), draws.get("guess")
+    scores = [None if d is None else distance(name, d, n) for d in (real, guess)]
     contrast = None
-    if guess is not None and real is not None:
-        reach, lost = _nearer("reach", real, guess, n), _nearer("lost", real, ours, n)
+    if guess is not None:
+        reach = None if real is None else _nearer("reach", real, guess, n)
+        lost = None if real is None else _nearer("lost", real, ours, n)
         contrast = Contrast(_nearer("gain", ours, guess, n), reach, lost)
-    elif guess is not None:
-        contrast = Contrast(_nearer("gain", ours, guess, n))
-    return Compared(name, **scores, contrast=contrast)
+    return Compared(name, distance(name, ours, n), *scores, contrast)
 
 
 def _nearer(name: str, a: np.ndarray, b: np.ndarray, n: int) -> Score:

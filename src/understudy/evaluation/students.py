@@ -45,6 +45,7 @@ __all__ = [
 TRAINING = StudentTraining()
 IMAGE_TRAINING = StudentTraining(rate=1e-3, decay=0.0, penalty=1e-4)
 ITERATIONS = 100
+TREES, ROUNDS = 100, 100
 
 Tick = Callable[[int, int], None]
 Learner = Callable[[Schema, Rows, np.ndarray, Streams, Tick], np.ndarray]
@@ -116,11 +117,11 @@ def _regression(iterations: int) -> Learner:
 
 
 def forest(schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick) -> np.ndarray:
-    """A random forest of 100 trees."""
+    """A random forest of `TREES` trees."""
     from sklearn.ensemble import RandomForestClassifier
 
     seed = int(rng.numpy("forest").integers(2**31))
-    model = RandomForestClassifier(n_estimators=100, random_state=seed).fit(rows.x, rows.y)
+    model = RandomForestClassifier(TREES, random_state=seed).fit(rows.x, rows.y)
     return _spread(model.predict_proba(x), model.classes_, schema.n_classes)
 
 
@@ -129,7 +130,7 @@ def boosting(schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     seed = int(rng.numpy("boosting").integers(2**31))
-    rounds = max(10, min(100, 1000 // schema.n_classes))
+    rounds = max(10, min(ROUNDS, 1000 // schema.n_classes))
     with threadpool_limits(1):
         model = HistGradientBoostingClassifier(
             max_iter=rounds, early_stopping=False, random_state=seed

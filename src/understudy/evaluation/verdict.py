@@ -4,7 +4,8 @@ Every use is judged in the same way, by three figures on the same test rows: wha
 reach, what real rows reach, and what guessing reaches that needs no data. What real rows gain
 over guessing is all there is to gain; the share of it that synthetic rows *keep*, with its 95 %
 interval, gives the level. "As good as real" needs evidence (the lower end), so does "worse than
-guessing" (the whole interval): in between stands what was found. Too few test rows, or a task at
+guessing" (the whole interval): in between stands what was found, or that nothing was found with so
+few rows. Too few test rows, or a task at
 which even real rows do no better than guessing, are not judged.
 """
 
@@ -29,9 +30,10 @@ AS_GOOD, NEARLY = 0.95, 0.80
 FEW = 30
 """With fewer test rows nothing is judged."""
 
-REAL, NEAR, BETTER, NONE, WORSE, OPEN = LEVELS = (
+REAL, NEAR, ALIKE, BETTER, NONE, WORSE, OPEN = LEVELS = (
     "as good as real",
     "nearly as good as real",
+    "no different from real as far as the test rows can tell",
     "better than guessing, not as good as real",
     "no better than guessing",
     "worse than guessing",
@@ -108,7 +110,17 @@ def _level(compared: Compared) -> tuple[str, str, Score | None]:
     if kept.low >= NEARLY:
         level = REAL if kept.low >= AS_GOOD else NEAR
         return level, level, kept
-    return BETTER, f"keeps {percentage(max(0.0, min(1.0, kept.value)))} of what real rows give", kept
+    if kept.high >= 1:
+        return (
+            ALIKE,
+            f"no difference from real found, with {lost.n if lost else 0:,} test rows",
+            kept,
+        )
+    return (
+        BETTER,
+        f"keeps {percentage(max(0.0, min(1.0, kept.value)))} of what real rows give",
+        kept,
+    )
 
 
 def _kept(contrast: Contrast) -> Score | None:
@@ -178,7 +190,9 @@ def _whole(judged: Sequence[Judgement]) -> str:
     first = [j.level for j in judged if j.group == "models"] or [j.level for j in judged]
     if WORSE in [j.level for j in judged] or all(level == NONE for level in first):
         return "unfit"
-    return "fit" if all(j.level in (REAL, NEAR) for j in judged) else "limited"
+    fine, sure = (REAL, NEAR, ALIKE), (REAL, NEAR)
+    fit = all(j.level in fine for j in judged) and any(j.level in sure for j in judged)
+    return "fit" if fit else "limited"
 
 
 def _uses(judged: Sequence[Judgement], level: str) -> str:

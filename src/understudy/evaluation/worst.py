@@ -93,7 +93,9 @@ def _how(axis: Axis, test: Rows, synthetic: Rows) -> str:
         shares = [np.bincount(v, minlength=len(axis.categories)) / len(v) for v in (real, ours)]
         k = int(np.abs(shares[1] - shares[0]).argmax())
         return _too_often(axis.categories[k], shares[1][k], shares[0][k])
-    gaps = {a: (float((ours == a).mean()), float((real == a).mean())) for a in _single(axis, real, ours)}
+    gaps = {
+        a: (float((ours == a).mean()), float((real == a).mean())) for a in _single(axis, real, ours)
+    }
     gaps |= {np.nan: (float(np.isnan(ours).mean()), float(np.isnan(real).mean()))}
     value, (mine, theirs) = max(gaps.items(), key=lambda gap: abs(gap[1][0] - gap[1][1]))
     if abs(mine - theirs) >= ATOM:
