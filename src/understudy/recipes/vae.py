@@ -96,8 +96,12 @@ def balance(schema: Schema) -> tuple[float, ...]:
 
 
 def decoder_release(
-    schema: Schema, spec: Autoencoder, decoder: Tensor, sharpness: float = 1.0
+    schema: Schema,
+    spec: Autoencoder,
+    decoder: Tensor,
+    shares: tuple[float, ...],
+    sharpness: float = 1.0,
 ) -> Generator:
-    """A generator of decoders ``[members, P]``."""
+    """A generator of decoders ``[members, P]`` that draws classes by their ``shares``."""
     config = {"net": spec.to_config(), "width": schema.width, "sharpness": sharpness}
-    return Generator("decoder", {"decoder": decoder}, config, balance(schema))
+    return Generator("decoder", {"decoder": decoder}, config, shares)
