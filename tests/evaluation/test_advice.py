@@ -12,6 +12,7 @@ from understudy.evaluation.utility import ClassFit, Utility
 from understudy.evaluation.verdict import judge_all
 
 HOW = Circumstances("fedmoments", 1.0, 1e-5, "record", "central", 20_000, 5)
+NOTHING = Utility(())
 TABLE = Schema(
     "table",
     "t",
@@ -31,7 +32,7 @@ def rows(n: int, seed: int, narrow: float = 0.02, share: float = 0.5) -> Rows:
     return Rows(x.astype(np.float32), (draw.random(n) < share).astype(np.int64))
 
 
-def advice(synthetic: Rows, how: Circumstances = HOW, utility: Utility = Utility(())) -> str:
+def advice(synthetic: Rows, how: Circumstances = HOW, utility: Utility = NOTHING) -> str:
     train, test = rows(500, 1), rows(500, 2)
     fidelity = measure_fidelity(TABLE, synthetic, train, test, rng=np.random.default_rng(0))
     found = judge_all(TABLE, utility, Forecasts(), fidelity)

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from understudy.evaluation.score import (
     compare_distances,
     distance,

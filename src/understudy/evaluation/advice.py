@@ -112,8 +112,9 @@ def _noise_or_recipe(schema: Schema, how: Circumstances, fidelity: Fidelity) -> 
     )
     if noise >= max(0.5 * apart, 0.02):
         return (
-            f"Spend more ε, bring in more {how.unit}s or drop columns: {budget} allow no better than "
-            f"about {figure(noise, 2)} per column even in one noisy sum. Twice the ε halves that."
+            f"Spend more ε, bring in more {how.unit}s or drop columns: {budget} allow no better "
+            f"than about {figure(noise, 2)} per column even in one noisy sum. Twice the ε halves "
+            "that."
         )
     if apart <= OFF:
         return ""
@@ -143,9 +144,9 @@ def _tighter_bounds(schema: Schema, off: Mapping[str, float], test: Rows) -> lis
         return []
     width = percentage(max(spans[n] for n in narrow[:4]))
     return [
-        f"Set tighter public bounds for {listed(narrow, 4)}: their values lie within {width} of the "
-        "range, or less. Take them from what is known about such data, not from these rows; for a "
-        'long tail set scale = "log".'
+        f"Set tighter public bounds for {listed(narrow, 4)}: their values lie within {width} of "
+        "the range, or less. Take them from what is known about such data, not from these rows; "
+        'for a long tail set scale = "log".'
     ]
 
 
@@ -188,4 +189,5 @@ def _rare_classes(utility: Utility) -> str:
     rare = [c.name for c in utility.classes if c.synthetic < 10 <= c.real]
     if not rare:
         return ""
-    return f"Merge rare classes, or give them more records: hardly a synthetic row is {listed(rare, 4)}."
+    few = listed(rare, 4)
+    return f"Merge rare classes, or give them more records: hardly a synthetic row is {few}."

@@ -3,10 +3,10 @@
 Everything is compared with the held-out real rows, and beside it stands the same distance from
 *real* training rows to those held-out rows: the floor that even perfect synthetic rows would
 not beat. For columns and pairs there is a ceiling too: rows drawn evenly from the public schema,
-for which nobody had to be asked. Per column: total variation (categories, classes), Kolmogorov-Smirnov and Wasserstein
-distance (numbers, in units of the public range). Over columns:
-correlations (`correlation`) and joint distributions (`joints`). Of whole records: `clouds`. Images:
-`pixels`, and `frechet` beside it. Intervals are by bootstrap.
+for which nobody had to be asked. Per column: total variation (categories, classes),
+Kolmogorov-Smirnov and Wasserstein distance (numbers, in units of the public range). Over columns:
+`pairs`, correlations (`correlation`) and joint distributions (`joints`). Of whole records:
+`clouds`. Images: `pixels`, and `frechet` beside it. Intervals are by bootstrap.
 """
 
 from __future__ import annotations
@@ -71,17 +71,11 @@ def measure_fidelity(
     notes = [] if len(train) else ["There are no real training rows, so distances have no floor."]
     guessed = sides | {"guess": even_rows(schema, len(synthetic), rng)}
     columns, overall = _columns(schema, guessed, test, rng)
-    if schema.kind == "table":
-        overall += _beside(
-            {k: correlation_scores(schema, s, test, rng=rng) for k, s in sides.items()}
-        )
-        if len(associated_names(schema)) == WIDEST:
-            notes.append(f"Correlations cover the first {WIDEST} encoded columns.")
-    if schema.kind == "image":
-        overall += _beside({k: pixel_scores(schema, s, test, rng=rng) for k, s in sides.items()})
-    joints = measure_joints(schema, sides, test, rng=rng)
+    overall += _relations(schema, sides, test, rng)
     pairs = measure_pairs(schema, guessed, test, rng=rng)
     overall += [] if pairs is None else [pairs.mean]
+    if schema.kind == "table" and len(associated_names(schema)) == WIDEST:
+        notes.append(f"Correlations cover the first {WIDEST} encoded columns.")
     clouds = measure_clouds(guessed, test, rng=rng)
     if clouds is None:
         notes.append("MMD and coverage need more than five rows of each kind.")
@@ -91,10 +85,21 @@ def measure_fidelity(
         tuple(columns),
         tuple(notes),
         remarks=(MMD_REMARK,) if apart else (),
-        joints=joints,
+        joints=measure_joints(schema, sides, test, rng=rng),
         pairs=pairs,
         coverage=covered,
     )
+
+
+def _relations(
+    schema: Schema, sides: Mapping[str, Rows], test: Rows, rng: np.random.Generator
+) -> list[Compared]:
+    """What goes with what, column by column of a table or pixel by pixel."""
+    kinds = {"table": correlation_scores, "image": pixel_scores}
+    if schema.kind not in kinds:
+        return []
+    measure = kinds[schema.kind]
+    return _beside({side: measure(schema, rows, test, rng=rng) for side, rows in sides.items()})
 
 
 @dataclass(frozen=True)

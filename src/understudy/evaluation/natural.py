@@ -13,7 +13,7 @@ __all__ = ["natural"]
 
 
 def natural(axis: Axis, x: float, span: float = 1.0) -> str:
-    """An encoded value in the column's units, to the digits that a ``span`` of the axis asks for."""
+    """An encoded value in the column's units, as finely as a ``span`` of the axis asks for."""
     if axis.column is None:
         return figure(x, 2)
     column, value = axis.column, float(from_unit(axis.column, np.array(x)))

@@ -68,7 +68,7 @@ def student_plot(students: Sequence[StudentScores], name: str) -> str:
         end = 1.08 * _largest([c for _, c in found]) if error else 1.0
         paired(ax, labels, *([max(x, start) for x in side] for side in (synthetic, real)))
         for place, (_, compared) in enumerate(found):
-            _whiskers(ax, place, compared, (start, end))
+            _whiskers(ax, place, compared, end)
         ax.set_xlim(start, end)
         ax.xaxis.set_major_locator(mpl.ticker.MaxNLocator(4))
         ax.grid(axis="x", color=LINE, linewidth=0.6)
@@ -82,9 +82,8 @@ def _largest(found: Sequence[Compared]) -> float:
     return max(s.high for s in scores) or 1.0
 
 
-def _whiskers(ax: Axes, place: int, compared: Compared, ends: tuple[float, float]) -> None:
+def _whiskers(ax: Axes, place: int, compared: Compared, end: float) -> None:
     """Intervals, guessing as a dotted line, and values: at the foot of a bar, or behind it."""
-    start, end = ends
     if compared.guess is not None:
         x = compared.guess.value
         ax.plot([x, x], [place - 0.42, place + 0.42], ":", color=INK, linewidth=1.3)

@@ -36,7 +36,7 @@ def regressors() -> Mapping[str, Learner]:
     return {
         "ridge regression": standardised(_by(_ridge)),
         "random forest": _by(_forest),
-        "gradient boosting": _by(_boosting),
+        "boosting": _by(_boosting),
         "neural network": standardised(_network),
     }
 

@@ -135,13 +135,13 @@ def distance(name: str, draws: np.ndarray, n: int) -> Score:
 def compare_distances(name: str, draws: Mapping[str, np.ndarray], n: int) -> Compared:
     """One distance, from draws with the value first: of synthetic, real and guessed rows."""
     ours, real, guess = draws["synthetic"], draws.get("real"), draws.get("guess")
-    scores = [None if d is None else distance(name, d, n) for d in (real, guess)]
+    floor, ceiling = (None if d is None else distance(name, d, n) for d in (real, guess))
     contrast = None
     if guess is not None:
         reach = None if real is None else _nearer("reach", real, guess, n)
         lost = None if real is None else _nearer("lost", real, ours, n)
         contrast = Contrast(_nearer("gain", ours, guess, n), reach, lost)
-    return Compared(name, distance(name, ours, n), *scores, contrast)
+    return Compared(name, distance(name, ours, n), floor, ceiling, contrast)
 
 
 def _nearer(name: str, a: np.ndarray, b: np.ndarray, n: int) -> Score:
