@@ -18,7 +18,11 @@ import time
 import numpy as np
 import pandas as pd
 
-SHARES = {"noise_to_one_way_marginal": 0.3, "noise_to_two_way_marginal": 0.3, "two-way-publish": 0.4}
+SHARES = {
+    "noise_to_one_way_marginal": 0.3,
+    "noise_to_two_way_marginal": 0.3,
+    "two-way-publish": 0.4,
+}
 CLIENTS, UPDATES = 5, 50
 
 
