@@ -38,7 +38,8 @@ from understudy.release.generator import Generator
 from understudy.rng import NoiseSource, Streams
 from understudy.runtime.in_process import InProcess
 from understudy.runtime.loopback import Fault, Loopback
-from understudy.runtime.networked import Networked, Participant
+from understudy.runtime.networked import Networked
+from understudy.runtime.participant import Participant
 from understudy.runtime.store import Store
 from understudy.runtime.wire import Agreement
 from understudy.study import Study

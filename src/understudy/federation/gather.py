@@ -73,6 +73,13 @@ class PlainSum:
         return (total / (self.plan.at(round).cohort if receipts else received)).float()
 
 
+def completed(
+    plan: PrivacyPlan, sums: State, round: int, source: NoiseSource, received: int
+) -> State:
+    """The total of each part from the sums of ``received`` replies: what `Gather.total` returns."""
+    raise NotImplementedError
+
+
 def acceptable(plan: PrivacyPlan, sealed: Sealed, round: int) -> Tensor:
     """Which sites of the stack sent something that fits the plan ``[C]``."""
     if sealed.kind != plan.kind:

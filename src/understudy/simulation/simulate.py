@@ -36,7 +36,8 @@ from understudy.release.classifier import Classifier
 from understudy.release.generator import Generator
 from understudy.runtime.in_process import InProcess
 from understudy.runtime.loopback import Loopback
-from understudy.runtime.networked import Networked, Participant
+from understudy.runtime.networked import Networked
+from understudy.runtime.participant import Participant
 from understudy.runtime.store import Store
 from understudy.runtime.wire import Agreement
 from understudy.simulation.budgets import begin, note_release, site_budgets, site_plans
