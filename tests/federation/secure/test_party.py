@@ -177,7 +177,7 @@ def test_a_survivor_that_never_shared_is_refused() -> None:
 
 
 def test_a_second_set_of_survivors_is_refused() -> None:
-    lab, asked = after("unmask")  # by now the first is signed
+    lab, _ = after("unmask")  # by now the first is signed
     session, signature = lab.parties[0].survivors(lab.place, lab.sessions[0], flags(0, 1, 2, 3, 4))
     assert session == lab.sessions[0] and signature == lab.told["survivors"][0]
     refused(lab, "survivors", flags(0, 1, 2, 3), "one set of survivors")

@@ -56,7 +56,7 @@ def test_fewer_shares_fit_every_secret() -> None:
 
 
 def forced(secret: bytes, one: bytes, two: bytes) -> bytes:
-    """The share of rank 2 that goes with a secret and the first two: p(3) = p(0) − 3p(1) + 3p(2)."""
+    """The share of rank 2 that goes with these: p(3) = p(0) − 3p(1) + 3p(2)."""
     p0, p1, p2 = (int.from_bytes(value, "little") for value in (secret, one, two))
     return ((p0 - 3 * p1 + 3 * p2) % PRIME).to_bytes(32, "little")
 
@@ -73,7 +73,7 @@ def test_a_key_serves_one_purpose_pair_and_place() -> None:
     terms = {**base, "survivors": 3, "colluders": 1}
     changes = [{}, {"roster": b"q"}, {"study": b"q"}, {"run": "q"}, {"round": 1}]
     changes += [{"survivors": 4}, {"colluders": 0}]
-    places = [Place(**{**terms, **change}).bytes for change in changes]
+    places = [Place(**{**terms, **change}).salt for change in changes]
     keys = {derive(secret, place, "pair mask", 0, 1) for place in places}
     keys |= {derive(secret, places[0], "own mask", 0), derive(secret, places[0], "pair mask", 0, 2)}
     assert len(keys) == len(places) + 2

@@ -56,7 +56,7 @@ def test_the_masked_sum_is_the_plain_one_with_drop_outs_at_every_leg() -> None:
         assert torch.equal(lab.total(), plain), trial
         whole += 1
         recovered += bool(lab.collector.sharing.sum() > len(lab.collector.surviving))
-    assert whole > 600 and void > 100 and recovered > 100
+    assert whole > 600 and void > 100 and recovered > 50
 
 
 def test_neighbours_on_a_ring_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:

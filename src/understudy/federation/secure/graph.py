@@ -83,7 +83,7 @@ def _check(sites: int, survivors: int, colluders: int) -> None:
         raise PrivacyError(
             f"{survivors} to {2 * survivors - colluders - 1} sites in a round",
             f"{sites}",
-            "compare privacy.survivors and privacy.colluders with who is called; wait for more sites",
+            "compare privacy.survivors and colluders with who is called; wait for more sites",
         )
 
 

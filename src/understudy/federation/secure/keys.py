@@ -141,4 +141,4 @@ def unlock(key: bytes, sent: bytes, bound: bytes) -> bytes:
 
 def channel(place: Place, agreed: bytes, sender: int, receiver: int) -> bytes:
     """The key of one direction between two sites in one round."""
-    return derive(agreed, place.bytes, "channel", sender, receiver)
+    return derive(agreed, place.salt, "channel", sender, receiver)

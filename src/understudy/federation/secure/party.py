@@ -195,12 +195,12 @@ def agreed_on(place: Place, session: Session) -> bytes:
 
 def own_mask(place: Place, secret: bytes, client: int) -> bytes:
     """The key of a site's own mask."""
-    return derive(secret, place.bytes, "own mask", client)
+    return derive(secret, place.salt, "own mask", client)
 
 
 def pair_mask(place: Place, agreed: bytes, one: int, other: int) -> bytes:
     """The key of the mask that one site of a pair adds and the other subtracts."""
-    return derive(agreed, place.bytes, "pair mask", min(one, other), max(one, other))
+    return derive(agreed, place.salt, "pair mask", min(one, other), max(one, other))
 
 
 def cut(data: bytes, size: int, count: int) -> list[bytes]:

@@ -100,7 +100,7 @@ class Place:
     colluders: int
 
     @cached_property
-    def bytes(self) -> bytes:
+    def salt(self) -> bytes:
         """One hash for all of it."""
         numbers = (self.round, self.survivors, self.colluders)
         counts = b"".join(number.to_bytes(8, "big") for number in numbers)
@@ -108,7 +108,7 @@ class Place:
 
     def digest(self, kind: str, *fields: bytes) -> bytes:
         """A hash of these fields that is worth nothing in another place."""
-        return digest(kind, self.bytes, *fields)
+        return digest(kind, self.salt, *fields)
 
 
 def pack(members: np.ndarray) -> bytes:

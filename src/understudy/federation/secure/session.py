@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from understudy.federation.secure.shamir import fresh_secret
 
@@ -41,22 +42,23 @@ class Session:
 
     def to_bytes(self) -> bytes:
         """For the site's store."""
-        plain = {
-            name: {str(i): each.hex() for i, each in value.items()}
-            if isinstance(value, dict)
-            else value.hex()
-            for name, value in asdict(self).items()
-        }
+        plain = {name: _plain(value) for name, value in asdict(self).items()}
         return json.dumps(plain).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Session:
         """Inverse of `to_bytes`."""
-        return cls(
-            **{
-                name: {int(i): bytes.fromhex(each) for i, each in value.items()}
-                if isinstance(value, dict)
-                else bytes.fromhex(value)
-                for name, value in json.loads(data).items()
-            }
-        )
+        found: dict[str, Any] = {n: _read(value) for n, value in json.loads(data).items()}
+        return cls(**found)
+
+
+def _plain(value: bytes | dict[int, bytes]) -> str | dict[int, str]:
+    if isinstance(value, bytes):
+        return value.hex()
+    return {client: each.hex() for client, each in value.items()}
+
+
+def _read(value: str | dict[str, str]) -> bytes | dict[int, bytes]:
+    if isinstance(value, str):
+        return bytes.fromhex(value)
+    return {int(client): bytes.fromhex(each) for client, each in value.items()}
