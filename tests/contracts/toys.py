@@ -178,7 +178,10 @@ class ToyMean:
     plan: PrivacyPlan
 
     info: ClassVar[RecipeInfo] = _info(
-        "toy-mean", {("site", "central"), ("site", "local")}, ("site", "central"), 3
+        "toy-mean",
+        {("site", t) for t in ("central", "distributed", "local")},
+        ("site", "central"),
+        3,
     )
 
     @classmethod
@@ -220,7 +223,7 @@ class ToySum:
 
     info: ClassVar[RecipeInfo] = _info(
         "toy-sum",
-        {(u, t) for u in ("record", "person", "site") for t in ("central", "local")},
+        {(u, t) for u in ("record", "person", "site") for t in ("central", "distributed", "local")},
         ("record", "central"),
         2,
     )

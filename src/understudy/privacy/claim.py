@@ -30,6 +30,7 @@ EXCLUDED = (
     "scores computed against real rows (kept out of the release, internal)",
 )
 EMPTY_SITE = "its rows or none"
+SPARSE = 100  # sites of a round above which masks are not shared by all pairs of sites
 RAN = {
     "": "",  # a plan that was not run
     "one process": "all sites ran in one process: whoever ran it held all rows",
@@ -185,8 +186,8 @@ class _Told:
 
 
 def _precision(events: tuple[Event, ...]) -> tuple[str, ...]:
-    """What a mechanism leaves open. A choice leaves nothing: its chances are exact integers."""
-    return (_FLOAT,) if any(e.noise for e in events) else ()
+    """What a mechanism leaves open: choices and noise in whole numbers are exact."""
+    return (_FLOAT,) if any(e.noise and not e.gap for e in events) else ()
 
 
 def _unit_caveat(plan: PrivacyPlan) -> tuple[str, ...]:
@@ -214,10 +215,12 @@ def claims(plan: PrivacyPlan, source: str, ran: str = "") -> tuple[Claim, ...]:
         return _central(told)
     if plan.slots <= {"client", "step"}:
         return _local(told)
+    if plan.slots == {"distributed"}:
+        return _distributed(told)
     raise PrivacyError(
-        "parts that are noised by the server, or by the sites",
+        "parts that are all noised by the server, by the sites, or in shares",
         f"slots {sorted(plan.slots)}",
-        "use trust central or local; distributed noise has no claim yet",
+        "fix the recipe's plan",
     )
 
 
@@ -226,6 +229,40 @@ def _central(told: _Told) -> tuple[Claim, ...]:
     return (
         told.claim("the public and the other sites", "add or remove one", trust),
         told.nothing("the server", trust),
+    )
+
+
+def _distributed(told: _Told) -> tuple[Claim, ...]:
+    """The server is the strongest adversary, so its claim comes first: the noise is solved for it.
+
+    Nobody gets amplification: whoever sees a sum knows who was asked for it. A site that holds
+    no rows still adds its share, so at site level the relation is "its rows or none".
+    """
+    c = told.plan.own.colluders
+    trust, single = _shared(told.plan), dict(factor=1.0, amplified=False)
+    relation = EMPTY_SITE if told.plan.unit == "site" else "add or remove one"
+    server = f"the server together with up to {c} site(s)" if c else "the server alone"
+    others = f"up to {c} other site(s) together"
+    found = [told.claim(server, relation, trust, **single)]
+    if not any(part.mechanism.rate for phase in told.plan.phases for part in phase.parts):
+        found.append(told.claim(server, "replace one", trust, factor=2.0, amplified=False))
+    if c:
+        found.append(told.claim(others, relation, trust, **single))
+    else:
+        found.append(told.nothing("the other sites", "each knows its own share, and c = 0"))
+    public = replace(told, plan=told.plan.against(0))
+    return (*found, public.claim("the public", relation, trust, **single))
+
+
+def _shared(plan: PrivacyPlan) -> str:
+    """Who adds the noise, and on what its size rests."""
+    t, c = plan.own.shares
+    asked = int(plan.own.cohort)
+    server = "" if asked <= SPARSE else ", and that the server follows the protocol"
+    return (
+        f"no server is trusted: each site adds a share of the noise and only sums under masks are "
+        f"seen, over at least t = {t} of {asked} sites, or none; assumed is that at most c = {c} "
+        f"of them collude{server}"
     )
 
 

@@ -25,7 +25,6 @@ from understudy.federation.info import RecipeInfo
 from understudy.federation.planning import Terms, noised_plan
 from understudy.federation.recipe import State, Task, Update
 from understudy.federation.site import Site
-from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes.catalogue import CATALOGUE
 from understudy.recipes.copula import latents
@@ -151,9 +150,7 @@ def build(study: Study, own: FedMomentsOptions) -> FedMoments:
 def _std(plan: PrivacyPlan) -> float:
     """Of the noise in every coordinate of the sum; where sites add it, each adds its own."""
     part, phase = plan.own.parts[0], plan.own
-    if not isinstance(part.mechanism, Gaussian):
-        return 0.0
-    return part.mechanism.std * math.sqrt(phase.cohort if part.where == "client" else 1.0)
+    return part.mechanism.std_of_sum(part, phase)
 
 
 def _features_of(schema: Schema, own: FedMomentsOptions) -> int:
