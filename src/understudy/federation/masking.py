@@ -46,6 +46,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from understudy.errors import PrivacyError
 from understudy.federation.gather import Ask, acceptable, completed
 from understudy.federation.recipe import State, Task
 from understudy.federation.secure.keys import Primitives, Remembered
@@ -56,7 +57,8 @@ from understudy.federation.secure.server import Collector, Messages, Relay, Void
 from understudy.federation.secure.session import Session
 from understudy.federation.sites import Sites
 from understudy.privacy.clip import Sealed
-from understudy.privacy.plan import PrivacyPlan
+from understudy.privacy.integer import IntegerGaussian
+from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.rng import NoiseSource
 
 __all__ = ["Checked", "Parties", "SecureSum", "checked_sum", "layout_of", "place_of", "task_hash"]
@@ -128,8 +130,15 @@ def place_of(plan: PrivacyPlan, round: int, roster: Roster, study: bytes, run: s
 
 def layout_of(plan: PrivacyPlan, round: int) -> Layout:
     """How the parts of an update lie in a row of words."""
-    parts = plan.at(round).parts
-    return Layout(tuple((part.name, part.shape, part.mechanism.bits(part)) for part in parts))
+    return Layout(tuple((part.name, part.shape, _bits(part)) for part in plan.at(round).parts))
+
+
+def _bits(part: Part) -> int:
+    if not isinstance(part.mechanism, IntegerGaussian):
+        raise PrivacyError(
+            f"part {part.name!r} in whole numbers", part.mechanism.name, "use distributed trust"
+        )
+    return part.mechanism.bits(part)
 
 
 def task_hash(task: Task) -> bytes:
