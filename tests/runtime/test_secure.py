@@ -299,7 +299,9 @@ def test_a_roster_that_the_site_does_not_know_gets_nothing(tmp_path: Path) -> No
     """A server with another roster: its own sites sign, and this one refuses their keys."""
     site = Site(tmp_path)
     roster, each = identities([f"site-{i + 1}" for i in range(SITES)])
-    for own, (_, handler) in zip(each[1:], list(site.runtime.transport.handlers.items())[1:]):
+    for own, handler in zip(
+        each[1:], list(site.runtime.transport.handlers.values())[1:], strict=True
+    ):
         handler.__self__.party = replace(handler.__self__.party, identity=own, roster=roster)
     site.gather.roster = replace(roster, keys=(site.part.party.roster.keys[0], *roster.keys[1:]))
     assert site.gather.total(site.runtime.exchange, site.task, 0, np.arange(SITES)) is None
