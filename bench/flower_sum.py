@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from flwr.common import ndarrays_to_parameters
-from flwr.common.secure_aggregation.crypto import symmetric_encryption as crypto
 from flwr.common.secure_aggregation.secaggplus_constants import Key
 from flwr.common.secure_aggregation.secaggplus_utils import share_keys_plaintext_concat
 
@@ -46,16 +45,16 @@ def client(sites: int, numbers: int) -> dict[str, Any]:
         return made
 
     stage("setup", mod._setup, terms)
-    pairs = {i: (crypto.generate_key_pairs(), crypto.generate_key_pairs()) for i in range(1, sites)}
+    pairs = {i: (mod.generate_key_pairs(), mod.generate_key_pairs()) for i in range(1, sites)}
     keys = {str(i): _public(*pairs[i]) for i in pairs} | {"0": (state.pk1, state.pk2)}
     made = stage("shares", mod._share_keys, dict(sorted(keys.items(), key=lambda e: int(e[0]))))
     length = len(state.rd_seed_share_dict[0])
     assert len(made[Key.CIPHERTEXT_LIST]) == sites - 1
     told = {Key.SOURCE_LIST: list(pairs), Key.CIPHERTEXT_LIST: []}
     for i, (_, (secret, _)) in pairs.items():
-        key = crypto.generate_shared_key(secret, crypto.bytes_to_public_key(state.pk2))
+        key = mod.generate_shared_key(secret, mod.bytes_to_public_key(state.pk2))
         plain = share_keys_plaintext_concat(i, 0, bytes(length), bytes(length))
-        told[Key.CIPHERTEXT_LIST].append(crypto.encrypt(key, plain))
+        told[Key.CIPHERTEXT_LIST].append(mod.encrypt(key, plain))
     update = ndarrays_to_parameters([np.random.default_rng(0).normal(size=numbers)])
     stage("masked", mod._collect_masked_vectors, told, 100, update)
     alive = {Key.ACTIVE_NODE_ID_LIST: list(range(sites)), Key.DEAD_NODE_ID_LIST: []}
@@ -65,7 +64,7 @@ def client(sites: int, numbers: int) -> dict[str, Any]:
 
 
 def _public(one: Any, two: Any) -> tuple[bytes, bytes]:
-    return crypto.public_key_to_bytes(one[1]), crypto.public_key_to_bytes(two[1])
+    return mod.public_key_to_bytes(one[1]), mod.public_key_to_bytes(two[1])
 
 
 def _size(value: Any) -> int:
