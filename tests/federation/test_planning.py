@@ -65,7 +65,7 @@ def test_persons_need_a_schema_that_names_them() -> None:
     [
         (ToyMean, "record", "central"),
         (ToyMean, "person", "local"),
-        (ToySum, "record", "distributed"),
+        (ToyStep, "record", "distributed"),
         (ToyStep, "record", "central"),
         (ToyStep, "site", "local"),
     ],
