@@ -1,4 +1,4 @@
-"""The gather's own part: places, layouts and hashes. Rounds are tested in `secure` and `runtime`."""
+"""The gather's own part: places, layouts and hashes; rounds are tested in `secure`, `runtime`."""
 
 from __future__ import annotations
 

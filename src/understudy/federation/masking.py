@@ -20,11 +20,11 @@ Guarantee. Of n sites called, at least t survive or there is no sum; up to c wor
   honest site's numbers at most one sum a round, modulo the plan's powers of two, in which those
   of at least t − c honest sites are added up. (1) Shares can be read only by sites that were told
   of the same n. (2) Two quorums of t of these share an honest site, and a site signs one set of
-  survivors a round; so all honest sites tell shares for one set, of each site of one kind, and c < t
-  shares of the other kind are worth nothing. (3) Signers share masks with each other. A survivor
-  that was told of other sharers than they shares a mask with one of them nonetheless: else its at
-  least t sharers would be colluders or among the n − t who did not sign, and n − t + c < t. So its
-  numbers are in the one sum over all honest survivors, or in none.
+  survivors a round; so all honest sites tell shares for one set, of each site of one kind, and
+  c < t shares of the other kind are worth nothing. (3) Signers share masks with each other. A
+  survivor that was told of other sharers than they shares a mask with one of them nonetheless:
+  else its at least t sharers would be colluders or among the n − t who did not sign, and
+  n − t + c < t. So its numbers are in the one sum over all honest survivors, or in none.
 * n > 100 (ring of peers): the same, but only for a server that follows the protocol and looks at
   all it sees, for colluders and drop-outs that do not depend on the order of the ring, and but
   for a chance of 2⁻³⁹ a round (`secure.graph`). Sites refuse what they can see to be wrong; but a
