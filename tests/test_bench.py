@@ -11,18 +11,16 @@ from pathlib import Path
 import pytest
 
 BENCH = Path(__file__).parents[1] / "bench"
-LIBRARIES = {
-    "common",
-    "flower_sum",
-    "measures",
-    "perturbation",
-}  # used by the others, nothing to run
+LIBRARIES = {  # used by the others, nothing to run
+    "common", "flower_sum", "measures", "perturbation", "rivals", "rivals_pgm", "tablescores",
+    "tablesets",
+}  # fmt: skip
 SMALLER = {  # of the benches with many cells, one of each kind of run is enough here
     "dp_fed_wae": ["--seeds", "0", "--cells", "none"],
     "fedstdg": ["--seeds", "0", "--part", "grid", "plain", "--data", "sine"],
     "signds": ["--seeds", "0", "--case", "a9a-logistic", "--epsilon", "8"],
 }
-OWN_ROWS = {"dpsgd", "images", "secure_sum", "speed"}  # they make their rows up
+OWN_ROWS = {"dpsgd", "images", "secure_sum", "speed", "tables"}  # made up, or bundled
 NAMES = sorted(path.stem for path in BENCH.glob("*.py") if path.stem not in LIBRARIES)
 
 

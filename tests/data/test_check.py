@@ -10,6 +10,7 @@ import pytest
 from understudy.data.check import Finding, check
 from understudy.data.encode import encode
 from understudy.data.records import Records
+from understudy.data.rules import Rule, Test
 from understudy.data.schema import Column, Schema
 from understudy.data.table import read
 from understudy.errors import DataError
@@ -170,3 +171,11 @@ def test_series_count_what_is_clamped_and_refuse_wrong_shapes(tmp_path) -> None:
     np.savez(path, X=np.zeros((2, 5)))
     assert check(schema, path)[0].level == "error"
     assert "nothing at" in check(schema, tmp_path / "none.npz")[0].text
+
+
+def test_rows_that_break_a_rule_are_counted(tmp_path) -> None:
+    when, then = Test("ward", one_of=("a",)), Test("age", at_least=18)
+    ruled = replace(SCHEMA, rules=(Rule((when,), (then,)),))
+    found = findings(tmp_path, "age,ward,ill\n17,a,1\n18,a,0\n3,b,0\n,a,1\n", ruled)
+    said = [(f.level, f.rows) for f in found if "rule" in f.text]
+    assert said == [("note", 1)]

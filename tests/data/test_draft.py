@@ -582,3 +582,36 @@ def test_repeated_times_are_said_to_repeat(tmp_path, layout: str) -> None:
     found = check(Schema.parse(text), tmp_path / "rows.csv")[-1]
     many = 3 if layout == "long" else 30 * 12 - 12
     assert found.level == "error" and f"{many} rows" in found.text and "'time'" in found.text
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind", "remark"),
+    [
+        (lambda n: np.arange(n) % 3, "categorical", "few different numbers"),
+        (lambda n: np.arange(n) % 3 / 2, "categorical", "few different numbers"),
+        (lambda n: np.arange(n) % 30, "integer", "a number to predict"),
+        (lambda n: np.linspace(0, 5, n), "numeric", "a number to predict"),
+        (lambda n: [None, *["a", "b"] * (n // 2 - 1), "b"], "categorical", "have no label"),
+    ],
+)
+def test_a_label_is_drafted_as_classes_or_as_a_number(tmp_path, cells, kind, remark) -> None:
+    frame = table().assign(result=cells(40))
+    text, _ = drafted(tmp_path, frame, label="result")
+    assert Schema.parse(text).label_column.kind == kind  # type: ignore[union-attr]
+    assert remark in text
+
+
+def test_a_constant_label_is_left_to_a_human(tmp_path) -> None:
+    text, _ = drafted(tmp_path, table().assign(result="yes"), label="result")
+    assert "nothing to predict" in text
+    assert "yes" not in text.split("[columns.result]")[1]
+    with pytest.raises(SchemaError, match="unclassified: result"):
+        Schema.parse(text)
+
+
+def test_time_stamps_are_a_kind_of_their_own(tmp_path) -> None:
+    times = pd.date_range("2021-03-04", periods=40, freq="7h").strftime("%Y-%m-%d %H:%M:%S")
+    text, _ = drafted(tmp_path, table().assign(seen=times))
+    column = next(c for c in Schema.parse(text).columns if c.name == "seen")
+    assert column.kind == "timestamp"
+    assert str(column.low) < "2021-03-04" and str(column.high) > times[-1]

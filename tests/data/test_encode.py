@@ -272,3 +272,60 @@ def test_a_row_is_read_alike_whatever_the_other_rows_hold(extra: object) -> None
     few = encode(schema, from_frame(pd.DataFrame({"c": [0.0, 1.0, 0.0]}), schema))
     more = encode(schema, from_frame(pd.DataFrame({"c": [0.0, 1.0, 0.0, extra]}), schema))
     assert np.array_equal(more.x[:3], few.x)
+
+
+def priced() -> Schema:
+    columns = (
+        Column("rooms", "integer", 0, 20),
+        Column("price", "numeric", 0, 1e6, decimals=2, scale="log"),
+        Column("sold", "timestamp", "2020-01-01", "2020-03-01", missing=True),  # type: ignore[arg-type]
+    )
+    return Schema("table", "houses", 100, columns, label="price")
+
+
+def test_a_numeric_label_is_encoded_as_a_feature() -> None:
+    schema = priced()
+    frame = pd.DataFrame(
+        {
+            "rooms": ["3", "4"],
+            "price": ["1250.75", "999999"],
+            "sold": ["2020-01-31 23:59:58", ""],
+        }
+    )
+    encoded = encode(schema, from_frame(frame, schema))
+    assert encoded.x.shape == (2, schema.width) == (2, 4)
+    assert encoded.y.tolist() == [0, 0]
+    back = decode(schema, encoded.x, encoded.y).frame
+    assert back is not None
+    assert back["price"].tolist() == pytest.approx([1250.75, 999999], rel=1e-5)
+    assert back["sold"].iloc[0] == pd.Timestamp("2020-01-31 23:59:58")
+    assert back["sold"].isna().tolist() == [False, True]
+
+
+def test_a_missing_numeric_label_is_refused() -> None:
+    frame = pd.DataFrame({"rooms": [3, 4], "price": [1.0, None], "sold": ["", ""]})
+    with pytest.raises(DataError, match="leave the rows out"):
+        from_frame(frame, priced())
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["2020-01-31 23:00:00", "2020-02-01"],
+        ["2020-01-31T23:00:00", "2020-02-01T00:00"],
+        ["2020-02-01T01:00:00+02:00", "2020-02-01T00:00:00Z"],
+        pd.DatetimeIndex(["2020-01-31T23", "2020-02-01T00"]),
+        pd.DatetimeIndex(["2020-01-31T23", "2020-02-01T00"]).tz_localize("UTC").tz_convert("CET"),
+    ],
+)
+def test_times_are_read_alike_from_text_and_types(cells) -> None:
+    frame = pd.DataFrame({"rooms": [3, 4], "price": [1.0, 2.0], "sold": cells})
+    held = from_frame(frame, priced()).frame
+    assert held is not None
+    assert held["sold"].astype(str).tolist() == ["2020-01-31 23:00:00", "2020-02-01 00:00:00"]
+
+
+def test_what_is_no_time_is_refused() -> None:
+    frame = pd.DataFrame({"rooms": [3], "price": [1.0], "sold": ["noon"]})
+    with pytest.raises(DataError, match="times as YYYY-MM-DD HH:MM:SS"):
+        from_frame(frame, priced())

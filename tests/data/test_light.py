@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 HEAVY = {"torch", "pandas", "scipy", "sklearn", "pyarrow", "numpy"}
-LIGHT = ("column", "layout", "names", "schema", "schema_toml", "split_rules")
+LIGHT = ("column", "layout", "names", "rules", "schema", "schema_toml", "split_rules")
 
 
 def test_the_schema_and_the_study_load_nothing_heavy() -> None:

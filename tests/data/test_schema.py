@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import date
+from datetime import date, datetime
 
 import numpy as np
 import pytest
@@ -49,6 +49,8 @@ kind = "ignore"
 [columns.diagnosis]
 kind = "boolean"
 """
+
+BALANCED = 'label = "diagnosis"\nbalance = [0.6, 0.4]'
 
 
 def schema(**changes: object) -> Schema:
@@ -140,7 +142,7 @@ def test_an_unclassified_column_is_refused_until_a_human_decides() -> None:
         ('["a", "b", 3]', '"a"', "a list"),
         ('["a", "b", 3]', "[]", "categories"),
         ('other = "b"', 'other = "z"', "one of its categories"),
-        ('label = "diagnosis"', 'label = "age"', "categorical or boolean"),
+        ('label = "diagnosis"', 'label = "age"', "label without missing"),
         ('label = "diagnosis"', 'label = "nothing"', "one of the columns"),
         ("[0.6, 0.4]", "[0.6, 0.6]", "sum to 1"),
         ("[0.6, 0.4]", "[1.0]", "2 shares"),
@@ -379,3 +381,64 @@ def test_columns_that_no_party_can_hold_are_refused(names: list[str]) -> None:
 def test_images_have_no_columns_to_hold() -> None:
     with pytest.raises(SchemaError, match="a table"):
         Schema("image", "i", 5, shape=(2, 2)).project(["a"])
+
+
+def test_a_numeric_label_is_a_feature_and_makes_no_classes() -> None:
+    found = Schema.parse(TEXT.replace("missing = true\n", "").replace(BALANCED, 'label = "age"'))
+    assert (found.task, found.classes, found.n_classes) == ("regression", ("all",), 1)
+    assert found.label_column in found.features
+    assert found.class_column is None
+    assert found.width == sum(column.width for column in found.columns)
+    assert Schema.parse(found.to_toml()) == found == replace(found, name="clinic")
+
+
+def test_the_task_follows_from_the_label() -> None:
+    assert schema().task == "classification"
+    assert schema(label=None, classes=(), balance=None).task == "none"
+
+
+@pytest.mark.parametrize("kind", ["date", "timestamp"])
+def test_a_date_is_no_label(kind: str) -> None:
+    bounds = {"low": "2020-01-01", "high": "2021-01-01"}
+    columns = (Column("day", kind, **bounds), Column("smoker", "boolean"))  # type: ignore[arg-type]
+    with pytest.raises(SchemaError, match="categorical, boolean, numeric or integer label"):
+        Schema("table", "t", 10, columns, label="day")
+
+
+def test_a_label_of_one_category_is_refused() -> None:
+    columns = (Column("a", "boolean"), Column("b", "categorical", categories=("x",)))
+    with pytest.raises(SchemaError, match="nothing to predict"):
+        Schema("table", "t", 10, columns, label="b")
+
+
+def test_a_label_alone_is_no_table() -> None:
+    with pytest.raises(SchemaError, match="besides the label"):
+        Schema("table", "t", 10, (Column("a", "numeric", 0, 1),), label="a")
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "message"),
+    [
+        ("numeric", {"low": 0, "high": 1, "scale": "sqrt"}, "linear or log"),
+        (
+            "date",
+            {"low": "2020-01-01", "high": "2021-01-01", "scale": "log"},
+            "numeric and integer",
+        ),
+        ("boolean", {"scale": "log"}, "numeric and integer"),
+    ],
+)
+def test_scales_that_do_not_fit_are_refused(kind: str, values: dict, message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        column(kind, **values)
+
+
+def test_bounds_of_a_timestamp_are_moments_without_a_zone() -> None:
+    found = column("timestamp", low=date(2020, 1, 1), high="2020-01-02T12:30:00.5")
+    assert (found.low, found.high) == (datetime(2020, 1, 1), datetime(2020, 1, 2, 12, 30))
+    with pytest.raises(SchemaError, match="low < high"):
+        column("timestamp", low=date(2020, 1, 1), high="2020-01-02T12:30:00+01:00")
+    text = 'kind = "table"\nname = "t"\nrecords = 1\n[columns.c]\nkind = "timestamp"\n'
+    whole = Schema.parse(text + "low = 2020-01-01\nhigh = 2020-01-02T12:30:00\n")
+    assert whole.columns == (found,)
+    assert Schema.parse(whole.to_toml()) == whole

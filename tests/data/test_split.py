@@ -146,6 +146,11 @@ def test_what_the_site_of_a_row_depends_on(
     assert follows(schema, how, options) == expected
 
 
+def test_the_values_of_a_numeric_label_are_not_public() -> None:
+    schema = replace(TABLE, label="age", classes=())
+    assert follows(schema, "column", {"column": "age"}) == "table"
+
+
 def test_columns_with_public_values_number_sites_alike_in_every_table() -> None:
     schema = replace(
         TABLE, columns=(*TABLE.columns, Column("smokes", "boolean", missing=True)), records=4

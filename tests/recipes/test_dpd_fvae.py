@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -696,3 +697,38 @@ def test_records_are_dealt_their_latents_by_the_noise_source() -> None:
 def test_group_norm_without_convolutions_is_refused() -> None:
     with pytest.raises(StudyError, match="conv"):
         recipe(recipe={"norm": "group"})
+
+
+def _unequal(n: int) -> list[Records]:
+    """Sites where one row in five is ill."""
+    draw = np.random.default_rng(0)
+    columns = {"age": draw.integers(0, 101, n), "town": draw.choice(["x", "y", "z"], n)}
+    ill = np.where(np.arange(n) % 5 == 0, "yes", "no")
+    whole = from_frame(pd.DataFrame({**columns, "ill": ill}), TABLE)
+    return [whole.take(np.arange(i, n, SITES)) for i in range(SITES)]
+
+
+AMPLE = {"unit": "record", "trust": "central", "epsilon": 50.0}
+
+
+def test_a_table_gets_a_warm_start_by_default_and_draws_classes_as_often_as_it_learnt() -> None:
+    made = run(study(privacy=AMPLE), _unequal(N), rows=5, seed=0)
+    assert len(made.plan.phases) > 1
+    assert made.generator.balance[1] == pytest.approx(0.2, abs=0.1)
+
+
+def test_declared_shares_are_drawn_whatever_the_warm_start_found() -> None:
+    declared = replace(TABLE, balance=(0.6, 0.4))
+    made = run(study(declared, privacy=AMPLE), _unequal(N), rows=5, seed=0)
+    assert made.generator.balance == (0.6, 0.4)
+
+
+@pytest.mark.parametrize(
+    ("schema", "own", "privacy"),
+    [(TABLE, {"warm_start": 0.0}, AMPLE), (IMAGE, {}, AMPLE), (TABLE, {}, CENTRAL)],
+    ids=["switched off", "images", "noise instead of ε"],
+)
+def test_there_is_no_warm_start_by_default_where_it_is_not_wanted(
+    schema: Schema, own: dict, privacy: dict
+) -> None:
+    assert len(recipe(schema, privacy=privacy, recipe=own).plan.phases) == 1

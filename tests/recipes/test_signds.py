@@ -127,6 +127,11 @@ def test_options_that_would_be_ignored_are_refused(
         build(study(schema, recipe=own))
 
 
+def test_a_numeric_label_is_refused() -> None:
+    with pytest.raises(StudyError, match="two classes or more for a classifier; found a numeric"):
+        build(study(Schema("table", "t", 100, COLUMNS, label="v0")))
+
+
 def test_pixels_may_always_be_asked_for() -> None:
     for schema, model in ((TABLE, "logistic"), (IMAGE, "nn"), (IMAGE, "lenet")):
         assert not build(study(schema, recipe={"model": model, "view": "pixels"})).spec.strokes

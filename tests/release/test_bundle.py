@@ -142,6 +142,14 @@ def test_a_boolean_class_may_be_asked_for_as_files_write_it(label: object) -> No
         class_of("ill", schema)
 
 
+def test_a_numeric_label_has_no_classes_to_ask_for() -> None:
+    columns = (Column("ill", "boolean"), Column("age", "integer", 0, 99))
+    schema = Schema("table", "ward", 9, columns=columns, label="age")
+    assert class_of(None, schema) is None
+    with pytest.raises(ReleaseError, match="is a number, not a class"):
+        class_of("40", schema)
+
+
 def test_no_rows_may_be_asked_for(made: Release) -> None:
     assert len(made.sample(0).frame) == 0
     assert list(made.sample(0).frame.columns) == list(made.sample(1).frame.columns)

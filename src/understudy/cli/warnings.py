@@ -9,6 +9,7 @@ from understudy.privacy.claim import round_up
 from understudy.privacy.plan import PrivacyPlan
 from understudy.privacy.select import Selection
 from understudy.recipes import infos
+from understudy.recipes.options import VAEOptions
 from understudy.simulation import site_plans
 from understudy.study import Study
 
@@ -22,7 +23,7 @@ def warnings(study: Study, plan: PrivacyPlan) -> list[str]:
     """Why little will be learned, if so: few, idle or reluctant sites, or choices near random."""
     rules = [p.mechanism for p in plan.own.parts if isinstance(p.mechanism, Selection)]
     found = [said(rule, plan) for rule in rules for said in (_of_chance, _of_votes)]
-    first = (_of_few_sites(study, plan), _of_idle(plan, study.schema))
+    first = (_of_few_sites(study, plan), _of_idle(plan, study.schema), _of_classes(study, plan))
     return [warning for warning in (*first, *_of_caps(study, plan), *found) if warning]
 
 
@@ -66,6 +67,23 @@ def _of_idle(plan: PrivacyPlan, schema: Schema) -> str:
         f"{plan.sites:,} sites for the {schema.records:,} records of the schema: {idle:,} or more "
         "have no rows and add only noise. Use fewer sites, or correct the schema."
     )
+
+
+def _of_classes(study: Study, plan: PrivacyPlan) -> str:
+    """Classes of a table that nothing in the plan counts."""
+    schema, counted = study.schema, _counts(study, plan)
+    if counted or schema.kind != "table" or schema.n_classes < 2 or schema.balance:
+        return ""
+    return (
+        f"Nothing in this plan counts the {schema.n_classes} classes, so they are drawn in equal "
+        "shares. Declare balance in the schema if the shares are public, or give privacy.epsilon "
+        "and a recipe.warm_start, which learns them."
+    )
+
+
+def _counts(study: Study, plan: PrivacyPlan) -> bool:
+    """Whether the run learns how often each class occurs: all do, but VAEs without a warm start."""
+    return plan.first > 0 or not issubclass(infos()[study.recipe].options, VAEOptions)
 
 
 def _of_caps(study: Study, plan: PrivacyPlan) -> Iterator[str]:

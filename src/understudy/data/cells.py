@@ -1,8 +1,9 @@
 """One column's cells, whatever they came as, turned into numbers and back.
 
-Every cell becomes a double: the number itself, days since 1970 for a date, 0 or 1 for
-a boolean, the position in the public list for a category. What cannot be read that
-way is counted, never quoted. Text and typed columns (CSV, Parquet) give the same result.
+Every cell becomes a double: the number itself, days since 1970 for a date, seconds for a
+timestamp, 0 or 1 for a boolean, the position in the public list for a category. What cannot
+be read that way is counted, never quoted. Text and typed columns (CSV, Parquet) give the same
+result.
 """
 
 from __future__ import annotations
@@ -10,24 +11,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
 
 import numpy as np
 import pandas as pd
 from pandas.api import types
 
-from understudy.data.schema import Column
+from understudy.data.column import Column, bounds
 from understudy.errors import DataError
 
 __all__ = ["TRUTHS", "Cells", "bounds", "read_cells", "settle", "to_array"]
 
-EPOCH = date(1970, 1, 1).toordinal()
 TRUTHS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "t": 1.0, "f": 0.0}
 TRUTHS |= {"y": 1.0, "n": 0.0, "1": 1.0, "0": 0.0, "1.0": 1.0, "0.0": 0.0}
 RULES = {
     "numeric": "numbers",
     "integer": "whole numbers",
     "date": "days as YYYY-MM-DD",
+    "timestamp": "times as YYYY-MM-DD HH:MM:SS",
     "boolean": "true/false, yes/no or 1/0",
     "categorical": "the public categories",
 }
@@ -92,9 +92,11 @@ def to_array(column: Column, values: np.ndarray, missing: np.ndarray) -> pd.Seri
         codes = np.where(missing, -1, values).astype(np.int64)
         return pd.Series(pd.Categorical.from_codes(codes, categories=pd.Index(column.categories)))
     if column.kind == "date":
-        days = np.where(missing | ~np.isfinite(values), _clip_infinite(values, low, high), values)
-        stamps = np.where(missing, 0, days).astype(np.int64).astype("datetime64[D]")
-        return pd.Series(stamps.astype("datetime64[s]")).mask(missing)
+        days = np.where(missing, 0, _clip_infinite(values, low, high)).astype(np.int64)
+        return pd.Series(days.astype("datetime64[D]").astype("datetime64[s]")).mask(missing)
+    if column.kind == "timestamp":
+        seconds = np.where(missing, 0, _clip_infinite(values, low, high)).astype(np.int64)
+        return pd.Series(seconds.astype("datetime64[s]")).mask(missing)
     whole = np.where(missing, low, _clip_infinite(values, low, high))
     plain = pd.Series(whole.astype(np.int64 if column.kind == "integer" else bool))
     if not column.missing:
@@ -102,13 +104,7 @@ def to_array(column: Column, values: np.ndarray, missing: np.ndarray) -> pd.Seri
     return plain.astype("Int64" if column.kind == "integer" else "boolean").mask(missing)
 
 
-def bounds(column: Column) -> tuple[float, float]:
-    """Low and high as doubles (dates: days since 1970)."""
-    if isinstance(column.low, date) and isinstance(column.high, date):
-        return float(column.low.toordinal() - EPOCH), float(column.high.toordinal() - EPOCH)
-    return float(column.low), float(column.high)  # type: ignore[arg-type]
-
-
+_DAY = r"\d{4}-\d\d-\d\d"
 _WHOLE = r"^([+-]?\d+)\.0+$"  # 3.0 is the category "3", whatever the rest of the column holds
 
 
@@ -166,6 +162,18 @@ def _days(column: Column, cells: pd.Series) -> np.ndarray:
     return np.where(np.isnat(stamps), np.nan, stamps.astype(np.int64))
 
 
+def _seconds(column: Column, cells: pd.Series) -> np.ndarray:
+    """Seconds since 1970; with a zone, of universal time, without one as they stand."""
+    if _is_number(cells) or types.is_bool_dtype(cells.dtype):
+        return np.full(len(cells), np.nan)
+    if not types.is_datetime64_any_dtype(cells.dtype):
+        cells = texts(cells)
+        cells = cells.where(cells.str.match(_DAY))  # ISO 8601 also takes 2020 for a day
+    stamps = pd.to_datetime(cells, errors="coerce", format="ISO8601", utc=True)
+    whole = stamps.dt.tz_localize(None).to_numpy().astype("datetime64[s]")
+    return np.where(np.isnat(whole), np.nan, whole.astype(np.int64))
+
+
 def _truths(column: Column, cells: pd.Series) -> np.ndarray:
     if types.is_bool_dtype(cells.dtype):
         return cells.to_numpy(np.float64, na_value=np.nan)
@@ -180,6 +188,7 @@ _READERS = {
     "numeric": _numbers,
     "integer": _numbers,
     "date": _days,
+    "timestamp": _seconds,
     "boolean": _truths,
     "categorical": _codes,
 }

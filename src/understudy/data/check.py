@@ -14,6 +14,7 @@ import pandas as pd
 
 from understudy.data.cells import FILL_LABEL, RULES, bounds, read_cells
 from understudy.data.encode import encode
+from understudy.data.keeping import broken
 from understudy.data.layout import overlap_notes
 from understudy.data.records import Progress
 from understudy.data.schema import Column, Schema
@@ -139,9 +140,9 @@ def _check_arrays(schema: Schema, records: Records) -> list[Finding]:
 
 
 def _check_rows(schema: Schema, records: Records) -> list[Finding]:
-    """What only whole rows show: classes, persons, and that they can be encoded."""
+    """What only whole rows show: rules, classes, persons, and that they can be encoded."""
     encoded = encode(schema, records)
-    found = []
+    found = _check_rules(schema, records.frame)
     seen = len(np.unique(encoded.y))
     if len(encoded) and seen < schema.n_classes:
         found.append(Finding("note", f"{seen} of {schema.n_classes} classes occur", schema.label))
@@ -150,6 +151,13 @@ def _check_rows(schema: Schema, records: Records) -> list[Finding]:
         text = f"{capped} rows beyond {schema.rows_per_person} per person are left out"
         found.append(Finding("note", text, schema.person, capped))
     return found
+
+
+def _check_rules(schema: Schema, frame: pd.DataFrame | None) -> list[Finding]:
+    if frame is None:
+        return []
+    text = "{} rows break the rule: {}; they are used as they are".format
+    return [Finding("note", text(n, r), rows=n) for r, n in broken(schema, frame) if n]
 
 
 def _count(schema: Schema, rows: int) -> Finding:

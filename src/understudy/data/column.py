@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, time, timedelta
 
 from understudy.data.names import check_name, check_names
 from understudy.errors import SchemaError
 
-__all__ = ["KINDS", "MAX_CATEGORIES", "Column", "is_whole"]
+__all__ = [
+    "BOUNDED",
+    "KINDS",
+    "MAX_CATEGORIES",
+    "Bound",
+    "Column",
+    "bounds",
+    "is_whole",
+    "number",
+    "parse_bound",
+]
 
-KINDS = ("numeric", "integer", "categorical", "boolean", "date")
-BOUNDED = ("numeric", "integer", "date")
+KINDS = ("numeric", "integer", "categorical", "boolean", "date", "timestamp")
+BOUNDED = ("numeric", "integer", "date", "timestamp")
+SCALES = ("linear", "log")
 
 MAX_CATEGORIES = 10_000
 MAX_INTEGER = 2**53
 
-Bound = float | int | date
+Bound = float | int | date | datetime
+
+EPOCH = datetime(1970, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -25,7 +38,8 @@ class Column:
     """One column: what its cells may be. Out-of-bounds values are clamped when encoded.
 
     ``other`` is the public category that unknown values map to; without one they are
-    refused. ``decimals`` rounds decoded numeric values to so many places.
+    refused. ``decimals`` rounds decoded numeric values to so many places. ``scale`` says how
+    numbers are laid out between their bounds: "log" gives each order of magnitude its share.
     """
 
     name: str
@@ -36,6 +50,7 @@ class Column:
     missing: bool = False
     other: str | None = None
     decimals: int | None = None
+    scale: str = "linear"
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -50,17 +65,19 @@ class Column:
         self._check_bounds()
         self._check_categories()
         self._check_decimals()
+        self._check_scale()
 
     def _check_bounds(self) -> None:
         given = (self.low, self.high)
         if self.kind not in BOUNDED:
             if given != (None, None):
-                raise _unwanted(self, "low and high", "numeric, integer and date columns")
+                raise _unwanted(
+                    self, "low and high", "numeric, integer, date and timestamp columns"
+                )
             return
-        fix = {"numeric": float, "integer": _whole, "date": _day}[self.kind]
         try:
-            low, high = fix(self.low), fix(self.high)  # type: ignore[operator]
-            fits = low < high and _finite(high - low)
+            low, high = parse_bound(self.kind, self.low), parse_bound(self.kind, self.high)
+            fits = low < high and _finite(high - low)  # type: ignore[operator]
         except (TypeError, ValueError, OverflowError):
             fits = False
         if not fits:
@@ -95,6 +112,19 @@ class Column:
                 f"decimals of column {self.name!r} from 0 to 15", str(self.decimals), "change it"
             )
 
+    def _check_scale(self) -> None:
+        if self.scale not in SCALES:
+            raise SchemaError(
+                f"scale of column {self.name!r}: linear or log", repr(self.scale), "choose one"
+            )
+        if self.scale == "log" and not self.is_number:
+            raise _unwanted(self, 'scale = "log"', "numeric and integer columns")
+
+    @property
+    def is_number(self) -> bool:
+        """Whether cells are numbers, so that it may be a label to predict by regression."""
+        return self.kind in ("numeric", "integer")
+
     @property
     def width(self) -> int:
         """How many encoded features this column takes."""
@@ -104,6 +134,28 @@ class Column:
     def classes(self) -> tuple[str, ...]:
         """The classes it gives as a label."""
         return ("false", "true") if self.kind == "boolean" else self.categories
+
+
+def parse_bound(kind: str, value: object) -> Bound:
+    """A bound, or a value between them, as a column of this kind has it, or ValueError."""
+    read = {"numeric": float, "integer": _whole, "date": _day, "timestamp": _moment}[kind]
+    return read(value)  # type: ignore[operator]
+
+
+def bounds(column: Column) -> tuple[float, float]:
+    """Low and high as doubles (dates: days since 1970; timestamps: seconds)."""
+    return number(column, column.low), number(column, column.high)
+
+
+def number(column: Column, value: object) -> float:
+    """A value of a column as the double that stands for it in `cells`."""
+    if isinstance(value, datetime):
+        return (value - EPOCH).total_seconds()
+    if isinstance(value, date):
+        return float(value.toordinal() - EPOCH.toordinal())
+    if isinstance(value, str):
+        return float(column.categories.index(value))
+    return float(value)  # type: ignore[arg-type]
 
 
 def is_whole(value: object) -> bool:
@@ -123,6 +175,17 @@ def _day(value: object) -> date:
     if type(value) is not date:
         raise ValueError
     return value
+
+
+def _moment(value: object) -> datetime:
+    """A date and time of day without a zone, in whole seconds; a date alone is its midnight."""
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    if type(value) is date:
+        value = datetime.combine(value, time())
+    if not isinstance(value, datetime) or value.tzinfo is not None:
+        raise ValueError
+    return value.replace(microsecond=0)
 
 
 def _finite(span: float | int | timedelta) -> bool:

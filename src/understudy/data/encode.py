@@ -5,7 +5,7 @@ privacy and all sites agree. Values outside the bounds are clamped, which bounds
 one record can contribute; rows per person are capped by file order, which does not
 depend on what the rows say. Decoding inverts this: exactly for categories, booleans,
 dates and integers (spans up to 2²⁴), to the declared ``decimals`` or to 2⁻²⁴ of the
-span for numeric columns.
+span for numeric columns and timestamps.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import numpy as np
 import pandas as pd
 
 from understudy.data.arrays import shape_images, shape_series
-from understudy.data.cells import bounds, read_cells, settle, texts, to_array
+from understudy.data.cells import read_cells, settle, texts, to_array
 from understudy.data.records import check_memory
+from understudy.data.scale import from_unit, to_unit
 from understudy.data.schema import Column, Schema
 from understudy.data.table import Records, check_columns
 from understudy.errors import DataError
 
-__all__ = ["Block", "Encoded", "blocks", "decode", "encode"]
+__all__ = ["Block", "Encoded", "blocks", "decode", "encode", "read_column"]
 
 MISSING_VALUE = 0.5
 """What stands in ``x`` for a missing number: the middle of its public bounds."""
@@ -103,7 +104,7 @@ def decode(schema: Schema, x: np.ndarray, y: np.ndarray) -> Records:
         return Records(images=pixels.reshape(shape), labels=labels)
     channels = x.reshape(shape).astype(np.float64)
     for i, column in enumerate(schema.columns):
-        channels[:, :, i] = _unscale(column, channels[:, :, i])
+        channels[:, :, i] = from_unit(column, channels[:, :, i])
     return Records(series=channels, labels=labels)
 
 
@@ -119,7 +120,7 @@ def _encode_table(schema: Schema, records: Records) -> tuple[np.ndarray, np.ndar
     for column in schema.columns:
         cells = read_cells(column, frame[column.name], schema.missing_as)
         cells = settle(column, cells, is_label=column.name == schema.label)
-        if column.name == schema.label:
+        if column == schema.class_column:
             y = cells.values.astype(np.int64)
             continue
         _fill(column, cells.values, cells.missing, x[:, start : start + column.width])
@@ -133,25 +134,10 @@ def _fill(column: Column, values: np.ndarray, missing: np.ndarray, out: np.ndarr
         codes = np.where(missing, len(column.categories), values).astype(np.int64)
         out[np.arange(len(codes)), codes] = 1
         return
-    scaled = values if column.kind == "boolean" else _scale(column, values)
+    scaled = values if column.kind == "boolean" else to_unit(column, values)
     out[:, 0] = np.where(missing, MISSING_VALUE, scaled)
     if column.missing:
         out[:, 1] = missing
-
-
-def _scale(column: Column, values: np.ndarray) -> np.ndarray:
-    low, high = bounds(column)
-    return (np.clip(values, low, high) - low) / (high - low)
-
-
-def _unscale(column: Column, x: np.ndarray) -> np.ndarray:
-    low, high = bounds(column)
-    values = low + np.clip(x, 0, 1).astype(np.float64) * (high - low)
-    if column.kind != "numeric":
-        values = np.rint(values)
-    elif column.decimals is not None:
-        values = np.round(values, column.decimals)
-    return np.clip(values, low, high)
 
 
 def _encode_images(schema: Schema, records: Records) -> tuple[np.ndarray, np.ndarray]:
@@ -164,7 +150,7 @@ def _encode_series(schema: Schema, records: Records) -> tuple[np.ndarray, np.nda
     series = shape_series(schema, records.series)
     x = np.empty(series.shape, np.float32)
     for i, column in enumerate(schema.columns):
-        x[:, :, i] = _scale(column, series[:, :, i])
+        x[:, :, i] = to_unit(column, series[:, :, i])
     return x.reshape(len(series), schema.width), _classes(schema, records.labels, len(series))
 
 
@@ -220,15 +206,18 @@ def _persons(schema: Schema, records: Records) -> np.ndarray | None:
 
 
 def _decode_table(schema: Schema, x: np.ndarray, y: np.ndarray) -> pd.DataFrame:
-    columns, start = {}, 0
-    for column in schema.columns:
-        if column.name == schema.label:
-            values, missing = y.astype(np.float64), np.zeros(len(y), bool)
-        else:
-            values, missing = _read_features(column, x[:, start : start + column.width])
-            start += column.width
-        columns[column.name] = to_array(column, values, missing)
+    columns = {c.name: to_array(c, *read_column(schema, c.name, x, y)) for c in schema.columns}
     return pd.DataFrame(columns)
+
+
+def read_column(
+    schema: Schema, name: str, x: np.ndarray, y: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """One column of encoded rows: its cells as numbers (see `cells`), and which are missing."""
+    if schema.class_column is not None and name == schema.class_column.name:
+        return y.astype(np.float64), np.zeros(len(y), bool)
+    start, column = schema.place(name)
+    return _read_features(column, x[:, start : start + column.width])
 
 
 def _read_features(column: Column, part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -240,7 +229,7 @@ def _read_features(column: Column, part: np.ndarray) -> tuple[np.ndarray, np.nda
     missing = part[:, 1] > 0.5 if column.missing else np.zeros(len(part), bool)
     if column.kind == "boolean":
         return (part[:, 0] > 0.5).astype(np.float64), missing
-    return _unscale(column, part[:, 0]), missing
+    return from_unit(column, part[:, 0]), missing
 
 
 def _check_features(schema: Schema, x: np.ndarray, y: np.ndarray) -> None:

@@ -62,7 +62,7 @@ class OneHot:
         spans = {
             c.name: int(c.high) - int(c.low)  # type: ignore[arg-type]
             for c in schema.features
-            if c.kind == "integer"
+            if c.kind == "integer" and c.scale == "linear"
         }
         groups = []
         for block in blocks(schema):

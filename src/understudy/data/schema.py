@@ -18,6 +18,7 @@ from pathlib import Path
 from understudy.data.column import KINDS, MAX_CATEGORIES, Column, is_whole
 from understudy.data.layout import PATTERN, check_layout
 from understudy.data.names import MAX_COLUMNS, check_name, check_names
+from understudy.data.rules import Rule, check_rules
 from understudy.errors import SchemaError
 
 __all__ = ["KINDS", "MISSING_AS", "Column", "Schema"]
@@ -32,7 +33,9 @@ class Schema:
     """A table, a set of images or a set of series, as publicly declared.
 
     ``columns`` are a table's columns or a series' channels. ``classes`` come from the
-    label column (tables) or are given (images, series); ``("all",)`` if there is none.
+    label column (tables) or are given (images, series); ``("all",)`` if there is none. A table's
+    label may be a number: then there are no classes, and it is a feature like the others.
+    ``rules`` say what must hold between columns (`rules`).
     ``ignore`` names columns a file may hold that are never used; ``missing_as`` the
     cell texts that mean "missing" (unless a column lists one as a category). For images,
     ``label`` may name the attribute that the classes are about; ``resize`` lets image files
@@ -67,6 +70,7 @@ class Schema:
     fill: float | str | None = None
     pattern: str = PATTERN
     first: int = 0
+    rules: tuple[Rule, ...] = ()
 
     def __post_init__(self) -> None:
         self.check()
@@ -89,11 +93,12 @@ class Schema:
         self._check_balance()
         self._check_person()
         check_layout(self)
+        self._check_rules()
 
     def _check_columns(self) -> None:
         names = [c.name for c in self.columns]
         check_names((*names, *self.ignore), "columns", MAX_COLUMNS, least=0)
-        if self.kind == "table" and not self.features:
+        if self.kind == "table" and not {*names} - {self.label}:
             raise SchemaError("at least one column besides the label", "none", "add [columns.…]")
         if self.kind == "image" and self.columns:
             raise SchemaError("no columns for images", f"{len(names)}", "remove [columns.…]")
@@ -165,13 +170,24 @@ class Schema:
             raise SchemaError(
                 "label to be one of the columns", repr(self.label), "add or rename it"
             )
-        if column.kind not in ("categorical", "boolean") or column.missing:
+        if column.kind in ("date", "timestamp") or column.missing:
             raise SchemaError(
-                "a categorical or boolean label without missing values",
+                "a categorical, boolean, numeric or integer label without missing values",
                 f"{column.kind}, missing = {str(column.missing).lower()}",
-                "change the column, or leave label out if there are no classes",
+                "change the column, or leave label out if there is nothing to predict",
             )
-        return column.classes
+        if len(column.categories) == 1:
+            raise SchemaError(
+                "a label of two categories or more",
+                "one: there is nothing to predict",
+                "list all public categories, or leave label out",
+            )
+        return column.classes or ("all",)
+
+    def _check_rules(self) -> None:
+        if self.rules and self.kind != "table":
+            raise SchemaError("rules only for tables", self.kind, "remove [[rule]]")
+        object.__setattr__(self, "rules", check_rules(self.rules, self.columns))
 
     def _check_attribute(self) -> None:
         """An image's label names what its classes are about, a series' the column they are in."""
@@ -217,8 +233,31 @@ class Schema:
 
     @property
     def features(self) -> tuple[Column, ...]:
-        """The columns that are encoded in ``x``: all but the label."""
-        return tuple(c for c in self.columns if c.name != self.label)
+        """The columns that are encoded in ``x``: all but a label that has classes."""
+        return tuple(c for c in self.columns if c.name != self.label or c.is_number)
+
+    def place(self, name: str) -> tuple[int, Column]:
+        """Where a table's feature column begins in ``x``, and the column."""
+        start = 0
+        for column in self.features:
+            if column.name == name:
+                return start, column
+            start += column.width
+        raise KeyError(name)
+
+    @property
+    def task(self) -> str:
+        """What the label asks for: "classification", "regression", or "none" without a label."""
+        column = self.label_column if self.kind == "table" else None
+        if column is not None and column.is_number:
+            return "regression"
+        return "classification" if self.n_classes > 1 else "none"
+
+    @property
+    def class_column(self) -> Column | None:
+        """The label's column of a table, if it has classes: ``y`` holds it, not ``x``."""
+        column = self.label_column
+        return None if column is None or column.is_number else column
 
     @property
     def label_column(self) -> Column | None:
@@ -240,8 +279,8 @@ class Schema:
     def project(self, columns: Sequence[str]) -> Schema:
         """The public schema of a party that holds only these columns of a table.
 
-        The label and the person stay if they are named. Columns keep their declared order, so
-        that all who name the same ones get the same hash.
+        The label and the person stay if they are named, rules if all their columns are. Columns
+        keep their declared order, so that all who name the same ones get the same hash.
         """
         if self.kind != "table":
             raise SchemaError("a table to take columns from", self.kind, "use a table")
@@ -260,6 +299,7 @@ class Schema:
             balance=self.balance if has_label else None,
             person=self.person if has_person else None,
             rows_per_person=self.rows_per_person if has_person else None,
+            rules=tuple(rule for rule in self.rules if set(rule.columns) <= set(columns)),
         )
 
     @classmethod

@@ -27,6 +27,7 @@ from datetime import date
 from typing import Any
 
 from understudy.data.names import nearest
+from understudy.data.rules import LIMITS, Test, parse_rules
 from understudy.data.schema import Column, Schema
 from understudy.errors import SchemaError
 
@@ -38,7 +39,7 @@ else:
 __all__ = ["parse", "write"]
 
 _COLUMN_KEYS = [f.name for f in fields(Column) if f.name != "name"]
-_SCHEMA_KEYS = [f.name for f in fields(Schema)]
+_SCHEMA_KEYS = [f.name for f in fields(Schema) if f.name != "rules"]
 _LISTS = ("classes", "balance", "shape", "ignore", "missing_as", "categories")
 
 
@@ -48,7 +49,8 @@ def parse(text: str) -> Schema:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SchemaError("a schema in TOML", str(error), "correct that line") from None
-    _known(raw, _SCHEMA_KEYS, "schema")
+    _known(raw, [*_SCHEMA_KEYS, "rule"], "schema")
+    rules = parse_rules(raw.pop("rule", []))
     columns = _tables(raw.pop("columns", {}))
     _classified(columns)
     ignored = [name for name, entry in columns.items() if entry.get("kind") == "ignore"]
@@ -56,7 +58,7 @@ def parse(text: str) -> Schema:
     values["ignore"] = (*values.get("ignore", ()), *ignored)
     _required(values, ("kind", "name", "records"), "the schema")
     kept = tuple(_column(n, entry) for n, entry in columns.items() if n not in ignored)
-    return Schema(columns=kept, **values)
+    return Schema(columns=kept, rules=rules, **values)
 
 
 def write(schema: Schema) -> str:
@@ -64,6 +66,8 @@ def write(schema: Schema) -> str:
     lines = _entries(schema, [k for k in _SCHEMA_KEYS if k != "columns"])
     for column in schema.columns:
         lines += ["", f"[columns.{toml_key(column.name)}]", *_entries(column, _COLUMN_KEYS)]
+    for rule in schema.rules:
+        lines += ["", "[[rule]]", f"if = {_tests(rule.when)}", f"then = {_tests(rule.then)}"]
     return "\n".join(lines) + "\n"
 
 
@@ -90,6 +94,19 @@ def _entries(item: Schema | Column, keys: list[str]) -> list[str]:
         defaults["classes"] = item.classes if item.kind == "table" else ("all",)
     pairs = ((key, getattr(item, key)) for key in keys)
     return [f"{k} = {toml_value(v)}" for k, v in pairs if v != defaults[k]]
+
+
+def _tests(tests: tuple[Test, ...]) -> str:
+    return "{ " + ", ".join(f"{toml_key(t.column)} = {_test(t)}" for t in tests) + " }"
+
+
+def _test(test: Test) -> str:
+    """A value, a list of values, or a table of conditions."""
+    if test.one_of:
+        return toml_value(test.one_of[0] if len(test.one_of) == 1 else test.one_of)
+    said = {k: v for k in (*LIMITS, "missing") if (v := getattr(test, k)) is not None}
+    said |= {"not": test.none_of} if test.none_of else {}
+    return "{ " + ", ".join(f"{key} = {toml_value(value)}" for key, value in said.items()) + " }"
 
 
 def _tables(columns: Any) -> dict[str, dict[str, Any]]:

@@ -310,7 +310,7 @@ def _deal_classes(n: int, sites: int, each: int, *, rng: np.random.Generator) ->
 def _column_codes(table: Unsplit, name: str) -> np.ndarray:
     """The value of a column in each row, as a number."""
     schema, rows, records = table.schema, table.rows, table.records
-    if name == schema.label:
+    if name == schema.label and schema.task != "regression":
         return rows.y
     if name == schema.person and rows.person is not None:
         return rows.person

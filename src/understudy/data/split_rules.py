@@ -43,4 +43,6 @@ def follows(schema: Schema, split: SplitName, options: Mapping[str, Any]) -> Fol
 def _is_declared(schema: Schema, name: object) -> bool:
     """Whether the values of a column are listed in the schema, so that their order is public."""
     listed = {c.name for c in schema.columns if c.kind in ("categorical", "boolean")}
+    if schema.task == "regression":
+        return name in listed
     return name in listed or (name is not None and name == schema.label)

@@ -72,12 +72,11 @@ class Writer:
         if frame is None:
             self._batches.append(batch)
         elif self._csv:
-            frame.to_csv(
+            _dated(frame, self._schema).to_csv(
                 self._partial,
                 mode="a" if self.rows else "w",
                 header=not self.rows,
                 index=False,
-                date_format="%Y-%m-%d",
                 compression="gzip" if self.path.suffix == ".gz" else None,
             )
         else:
@@ -116,6 +115,17 @@ class Writer:
             arrays["y"] = np.concatenate(labels)
         with open(self._partial, "wb") as file:
             np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+
+
+def _dated(frame: pd.DataFrame, schema: Schema | None) -> pd.DataFrame:
+    """Days and times as text; without a schema, those at midnight throughout are days."""
+    declared = {c.name: c.kind == "date" for c in schema.columns} if schema is not None else {}
+    texts = {}
+    for name in frame.select_dtypes("datetime").columns:
+        cells = frame[name]
+        day = declared.get(name, bool((cells.dropna() == cells.dropna().dt.normalize()).all()))
+        texts[name] = cells.dt.strftime("%Y-%m-%d" if day else "%Y-%m-%d %H:%M:%S")
+    return frame.assign(**texts)
 
 
 def _check_name(name: str, kind: str, *, cut: bool) -> None:

@@ -200,7 +200,7 @@ def _frame_of_arrays(arrays: dict[str, np.ndarray], schema: Schema) -> pd.DataFr
         return _no_rows(schema)
     person = {schema.person} if schema.person else set()
     x = main_array(arrays, schema)
-    names = [c.name for c in schema.features]
+    names = [c.name for c in schema.columns if c.name != schema.label]
     if x.ndim != 2 or x.shape[1] != len(names):
         raise DataError(f"X of shape [rows, {len(names)}]", str(list(x.shape)), "check the schema")
     frame = pd.DataFrame(x, columns=names)

@@ -8,13 +8,14 @@ without). How they are drawn is in `drawing`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 
+from understudy.data.column import bounds
+from understudy.data.scale import from_unit
 from understudy.data.schema import Schema
 from understudy.evaluation.axes import Axis, axes
 from understudy.evaluation.correlation import correlations
@@ -91,13 +92,14 @@ def _natural(axis: Axis, x: float, span: float) -> str:
     """An encoded value in the column's own units."""
     if axis.column is None:
         return f"{x:.2f}"
-    first, last = axis.column.low, axis.column.high
-    if isinstance(first, date) and isinstance(last, date):
-        return (first + x * (last - first)).isoformat()
-    low, high = float(first or 0), float(last or 0)  # type: ignore[arg-type]
-    value = low + x * (high - low)
-    if axis.column.kind == "integer":
+    column, value = axis.column, float(from_unit(axis.column, np.array(x)))
+    if column.kind in ("date", "timestamp"):
+        return str(np.datetime64(int(value), "D" if column.kind == "date" else "s"))
+    if column.kind == "integer":
         return f"{round(value):,}"
+    if column.scale == "log":
+        return f"{value:,.3g}"
+    low, high = bounds(column)
     step = span * (high - low)
     digits = int(np.clip(1 - np.floor(np.log10(step)), 0, 6)) if step > 0 else 2
     return f"{value:,.{digits}f}"

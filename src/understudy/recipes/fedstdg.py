@@ -131,7 +131,7 @@ class FedSTDG(SharedWAE[FedSTDGOptions]):
     def finish(self, state: State, *, rng: Streams) -> Generator:
         """The decoder of the averaged last models."""
         decoder = self.decoder(self.server.released(state))
-        return vae.decoder_release(self.schema, self.spec, decoder)
+        return vae.decoder_release(self.schema, self.spec, decoder, vae.balance(self.schema))
 
 
 def build(study: Study, own: FedSTDGOptions) -> FedSTDG:

@@ -54,9 +54,10 @@ class VAEOptions(Settings):
     sharpness: float = setting(
         2.0, "contrast of released images: the logits are multiplied by it", above=0
     )
-    warm_start: float = setting(
-        0.0,
-        "share of ε for a first round of fedmoments whose samples pre-train the nets; 0: none",
+    warm_start: float | None = setting(
+        None,
+        "share of ε for fedmoments, whose samples pre-train the nets and whose class shares are "
+        "released; by default 0.3 for tables where ε is given; 0: none",
         least=0,
         below=1,
     )

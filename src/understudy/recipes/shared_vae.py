@@ -109,7 +109,8 @@ class SharedVAE(Trained[Options]):
         packed = self.server.released(state).reshape(self.members, -1)
         decoder = vae.pack(self.spec, vae.unpack(self.spec, packed, self.shared), DECODER)
         sharpness = self.options.sharpness if self.schema.kind == "image" else 1.0
-        made = vae.decoder_release(self.schema, self.spec, decoder, sharpness)
+        shares = warm.balance(state, self.schema)
+        made = vae.decoder_release(self.schema, self.spec, decoder, shares, sharpness)
         return warm.mix(made, state, self.options)
 
 

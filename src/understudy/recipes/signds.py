@@ -112,7 +112,7 @@ def _check(study: Study, own: SignDSOptions) -> None:
     if study.schema.n_classes < 2:
         raise StudyError(
             "a schema with a label of two classes or more for a classifier",
-            "one class",
+            "a numeric label" if study.schema.task == "regression" else "one class",
             "name the label column of a table, or list the classes, in the schema",
         )
     viewed = own.model != "lenet" and study.schema.kind == "image"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from understudy.data.column import BOUNDED
 from understudy.data.encode import blocks
 from understudy.data.schema import Schema
 from understudy.nets import layers
@@ -61,7 +62,7 @@ def _numbers(schema: Schema) -> tuple[int, ...]:
     """The features that hold a number rather than a probability."""
     if schema.kind == "image":
         return ()
-    wanted = ("numeric", "integer", "date", "series")
+    wanted = (*BOUNDED, "series")
     return tuple(i for b in blocks(schema) if b.kind in wanted for i in range(b.start, b.stop))
 
 
@@ -95,8 +96,12 @@ def balance(schema: Schema) -> tuple[float, ...]:
 
 
 def decoder_release(
-    schema: Schema, spec: Autoencoder, decoder: Tensor, sharpness: float = 1.0
+    schema: Schema,
+    spec: Autoencoder,
+    decoder: Tensor,
+    shares: tuple[float, ...],
+    sharpness: float = 1.0,
 ) -> Generator:
-    """A generator of decoders ``[members, P]``."""
+    """A generator of decoders ``[members, P]`` that draws classes by their ``shares``."""
     config = {"net": spec.to_config(), "width": schema.width, "sharpness": sharpness}
-    return Generator("decoder", {"decoder": decoder}, config, balance(schema))
+    return Generator("decoder", {"decoder": decoder}, config, shares)

@@ -1,7 +1,7 @@
 """Pre-training on rows that cost nothing more: samples of a first phase, or public rows.
 
-A *warm start* is a first round of fedmoments that takes its share of the study's ε. Its samples
-pre-train the nets, and its generator is released beside the decoder that follows.
+A *warm start* is fedmoments with a share of the study's ε. Its samples pre-train the nets, its
+class shares are the ones that are released, and its generator is released beside the decoder.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,11 +20,10 @@ from understudy.federation.recipe import State
 from understudy.nets import layers
 from understudy.nets.autoencoder import Autoencoder, init, vae_loss
 from understudy.nets.layers import Params
-from understudy.recipes import fedmoments
+from understudy.recipes import fedmoments, vae
 from understudy.recipes.fedmoments import FedMoments
 from understudy.recipes.options import FedMomentsOptions, VAEOptions
 from understudy.recipes.public import Examples
-from understudy.recipes.vae import balance
 from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Cohort, Study
@@ -31,15 +31,25 @@ from understudy.training import batches
 from understudy.training.loop import Batch, train
 from understudy.training.optim import Adam
 
-__all__ = ["fit", "keep", "mix", "rows", "start", "steps_on"]
+__all__ = ["balance", "fit", "keep", "mix", "rows", "share", "start", "steps_on"]
 
 _ROWS = 20_000
+_SHARE = 0.3  # of ε, for tables: without it their classes are no better than guessed
 _KEPT = "warm/"  # prefix, in the state, of the warm start's own generator
+
+
+def share(study: Study, own: VAEOptions) -> float:
+    """The share of ε that the warm start takes: as the study says, or for tables by default."""
+    if own.warm_start is not None:
+        return own.warm_start
+    wanted = study.schema.kind == "table" and not own.public and study.privacy.epsilon
+    return _SHARE if wanted else 0.0
 
 
 def start(study: Study, own: VAEOptions) -> FedMoments | None:
     """fedmoments for its share of the study's ε, in the study's unit and trust, or None."""
-    if not own.warm_start:
+    taken = share(study, own)
+    if not taken:
         return None
     if study.privacy.epsilon is None:
         raise StudyError(
@@ -54,32 +64,43 @@ def start(study: Study, own: VAEOptions) -> FedMoments | None:
             "cohort.size",
             "remove cohort.size, or the warm start: both phases need one t and one c",
         )
-    share = study.privacy.epsilon * own.warm_start
-    privacy = replace(study.privacy, unit=unit, trust=trust, epsilon=share, clip=None)
+    epsilon = study.privacy.epsilon * taken
+    privacy = replace(study.privacy, unit=unit, trust=trust, epsilon=epsilon, clip=None)
     moments = FedMomentsOptions(own.warm_coefficients, own.warm_spread, own.warm_contrast)
     return fedmoments.build(replace(study, privacy=privacy, cohort=Cohort(), rounds=None), moments)
 
 
 def keep(made: Generator) -> State:
     """The warm start's generator as named tensors, to be released beside the decoder."""
-    plain = json.dumps({"kind": made.kind, "config": made.config}).encode()
+    plain = json.dumps(made.to_dict()).encode()
     told = torch.tensor(list(plain), dtype=torch.uint8)
     return {_KEPT + "told": told, **{_KEPT + n: a for n, a in made.arrays.items()}}
 
 
 def mix(decoder: Generator, state: State, own: VAEOptions) -> Generator:
     """The released generator: after a warm start, a mixture of both phases'."""
-    if _KEPT + "told" not in state or not own.warm_share:
+    if (warm := _kept(state)) is None or not own.warm_share:
         return decoder
-    arrays = {n.removeprefix(_KEPT): a for n, a in state.items() if n.startswith(_KEPT)}
-    told = json.loads(bytes(arrays.pop("told").tolist()))
-    warm = Generator(told["kind"], arrays, told["config"], decoder.balance)
     return decoder.mixed(warm, own.warm_share)
+
+
+def balance(state: State, schema: Schema) -> tuple[float, ...]:
+    """The class shares to release: declared, or learnt by the warm start, or equal."""
+    warm = _kept(state)
+    return vae.balance(schema) if warm is None or schema.balance else warm.balance
+
+
+def _kept(state: State) -> Generator | None:
+    if _KEPT + "told" not in state:
+        return None
+    arrays = {n.removeprefix(_KEPT): a for n, a in state.items() if n.startswith(_KEPT)}
+    return Generator.from_dict(json.loads(bytes(arrays.pop("told").tolist())), arrays)
 
 
 def rows(made: Generator, schema: Schema, *, rng: Streams) -> Examples:
     """Samples of the warm start's generator, in the proportions to be released."""
-    labels = rng.numpy("warm labels").choice(schema.n_classes, _ROWS, p=balance(schema))
+    shares = np.array(schema.balance or made.balance)
+    labels = rng.numpy("warm labels").choice(len(shares), _ROWS, p=shares / shares.sum())
     return made.sample(labels, rng=rng.child("warm rows")), torch.from_numpy(labels)
 
 

@@ -185,6 +185,12 @@ def class_of(label: str | int | None, schema: Schema) -> int | None:
         return int(TRUTHS[name.lower()])
     if name in schema.classes:
         return schema.classes.index(name)
+    if schema.task == "regression":
+        raise ReleaseError(
+            "no label: the schema's label is a number, not a class",
+            repr(label),
+            "leave it out, and pick the rows you want from the sample",
+        )
     if schema.classes == ("all",):
         raise ReleaseError("no label: the schema has none", repr(label), "leave the label out")
     known = ", ".join(schema.classes[:20]) + (", …" if schema.n_classes > 20 else "")

@@ -101,6 +101,7 @@ def _unlabelled(schema: Schema) -> Schema:
         label=None,
         classes=(),
         balance=None,
+        rules=(),
         ignore=(*bare.ignore, *named),
     )
 

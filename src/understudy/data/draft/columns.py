@@ -39,6 +39,14 @@ MANY = 20
 """With fewer distinct values a column is no identifier by its values."""
 FAR = 10**12
 CONSTANT = "the same value everywhere"
+LEVELS = 20
+"""A label of more different numbers is taken for a number to predict."""
+REGRESSION = "a number to predict (regression); for classes, make it categorical"
+CLASSES = (
+    "few different numbers, so taken as classes; as a number: kind integer or numeric, and bounds"
+)
+UNLABELLED = "some rows have no label: fill them, or leave those rows out"
+ONE_CLASS = "List all public categories, or remove label and ignore the column"
 KEEP = "Give it a kind and public bounds"
 
 
@@ -71,25 +79,48 @@ def _find(name: str, cells: pd.Series, is_label: bool) -> FoundColumn:
     counts, missing = count_cells(cells)
     if not is_label and (why := _identifies(name, counts)):
         return FoundColumn(name, why=why)
-    found = _by_values(name, counts, is_label)
-    if not missing or is_label or found.why:
+    found = _label(name, counts) if is_label else _by_values(name, counts)
+    if missing and is_label:
+        return replace(found, remarks=(*found.remarks, UNLABELLED))
+    if not missing or found.why:
         return found
     remarks = (*found.remarks, "guess: some cells are empty")
     return replace(found, settings={**found.settings, "missing": True}, remarks=remarks)
 
 
-def _by_values(name: str, counts: pd.Series, is_label: bool) -> FoundColumn:
-    if not len(counts):
-        return FoundColumn(name, why="no values")
-    if not is_label and {text.lower() for text in counts.index} <= set(TRUTHS):
+def _label(name: str, counts: pd.Series) -> FoundColumn:
+    """Classes, or a number to predict where there are many."""
+    if len(counts) == 1:
+        return FoundColumn(name, why=f"{CONSTANT}: nothing to predict", choice=ONE_CLASS)
+    many = len(counts) > min(LEVELS, int(counts.sum()) / 2)
+    for kind in ("integer", "numeric") if len(counts) else ():
+        values = numbers(counts, kind)
+        if values is not None and many:
+            found = find_bounds(name, kind, values)
+            return replace(found, remarks=(*found.remarks, REGRESSION))
+        if values is not None:
+            found = _by_texts(name, counts)
+            return replace(found, remarks=(*found.remarks, CLASSES))
+    return _by_texts(name, counts)
+
+
+def _by_values(name: str, counts: pd.Series) -> FoundColumn:
+    if len(counts) and {text.lower() for text in counts.index} <= set(TRUTHS):
         return FoundColumn(name, "boolean", remarks=("guess: only yes/no values seen",))
-    for kind in () if is_label else ("integer", "numeric", "date"):
+    for kind in ("integer", "numeric", "date", "timestamp") if len(counts) else ():
         values = numbers(counts, kind)
         if values is not None:
             found = find_bounds(name, kind, values)
             few = kind == "integer" and len(values) <= RARE and not found.why
             more = ("few different values: is it rather a category?",) if few else ()
             return replace(found, remarks=(*found.remarks, *more))
+    return _by_texts(name, counts)
+
+
+def _by_texts(name: str, counts: pd.Series) -> FoundColumn:
+    """Categories, unless there are none or too many."""
+    if not len(counts):
+        return FoundColumn(name, why="no values")
     if len(counts) > MAX_LISTED:
         return FoundColumn(name, why=f"more than {MAX_LISTED} different texts: group them")
     few = bool((counts < RARE).any())
@@ -107,8 +138,9 @@ def find_bounds(name: str, kind: str, values: np.ndarray) -> FoundColumn:
         return FoundColumn(name, why=CONSTANT, choice=f'{KEEP}, or kind = "ignore"')
     low, high = outwards(float(values.min()), float(values.max()))
     settings: dict[str, object] = {"low": low, "high": high}
-    if kind == "date":
-        first, last = (np.datetime64(int(v), "D").astype(object) for v in (low, high))
+    if kind in ("date", "timestamp"):
+        unit = "D" if kind == "date" else "s"
+        first, last = (np.int64(v).astype(f"datetime64[{unit}]").item() for v in (low, high))
         settings = {"low": first, "high": last}
     elif kind == "integer":
         settings = {"low": int(low), "high": int(high)}
@@ -147,7 +179,8 @@ def count_cells(cells: pd.Series) -> tuple[pd.Series, int]:
 
 def numbers(counts: pd.Series, kind: str) -> np.ndarray | None:
     """The different values if all can be read as this kind, and are finite."""
-    low, high = ("1900-01-01", "2100-01-01") if kind == "date" else (-1, 1)
+    dated = kind in ("date", "timestamp")
+    low, high = ("1900-01-01", "2100-01-01") if dated else (-1, 1)
     column = Column("draft", kind, low, high)  # type: ignore[arg-type]
     cells = read_cells(column, pd.Series(counts.index), ())
     fits = not cells.wrong.any() and np.isfinite(cells.values).all()
@@ -165,7 +198,7 @@ def _identifies(name: str, counts: pd.Series) -> str:
     if names_someone(name):
         return "the name suggests an identifier or personal data"
     rows, distinct = int(counts.sum()), len(counts)
-    if rows < MANY or distinct <= rows / 2 or numbers(counts, "date") is not None:
+    if rows < MANY or distinct <= rows / 2 or numbers(counts, "timestamp") is not None:
         return ""
     if numbers(counts, "numeric") is None:
         return "most rows have another text, as in names or free text"

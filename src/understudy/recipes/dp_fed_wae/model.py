@@ -47,7 +47,7 @@ class DpFedWAERecipe(SharedWAE[DpFedWAEOptions]):
         """The decoder of an autoencoder ``[1, P]``."""
         decoder = self.decoder(net)
         if self.layout is None:
-            return vae.decoder_release(self.schema, self.spec, decoder)
+            return vae.decoder_release(self.schema, self.spec, decoder, vae.balance(self.schema))
         config: dict[str, Any] = {"net": self.spec.to_config(), "width": self.schema.width}
         config |= {"layout": self.layout.to_config(), "drawn": self.options.drawn}
         return Generator("onehot", {"decoder": decoder}, config, vae.balance(self.schema))

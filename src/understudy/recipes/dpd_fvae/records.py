@@ -240,7 +240,7 @@ def check(study: Study, own: DpdFVAEOptions) -> None:
             f"unit {study.privacy.unit}",
             "leave it out: at record level all that is noised is shared",
         )
-    if own.encoder == "frozen" and not (own.warm_start or own.public):
+    if own.encoder == "frozen" and not (warm.share(study, own) or own.public):
         raise StudyError(
             "recipe.warm_start or recipe.public, which a frozen encoder is trained on",
             "neither",
