@@ -110,8 +110,6 @@ def test_a_run_on_images_ends_in_a_classifier_that_verifies(tmp_path: Path, look
 
 @pytest.mark.parametrize("name, unit, trust", cases(public=True))
 def test_the_wire_is_exact(name: str, unit: str, trust: str) -> None:
-    if trust == "distributed":
-        pytest.skip("masks come with the wire")
     asked, data = small_study(name, unit, trust), rows(3, kind=kind_of(name))
     plain, wired = (how(asked, data, seed=1, rows=0) for how in (run, run_apart))
     arrays, others = plain.model.arrays, wired.model.arrays
@@ -119,6 +117,18 @@ def test_the_wire_is_exact(name: str, unit: str, trust: str) -> None:
     assert arrays.keys() == others.keys()
     assert all(torch.allclose(arrays[k], others[k], rtol=0, atol=gap) for k in arrays)
     assert plain.ledger == wired.ledger and plain.claims == wired.claims
+
+
+@pytest.mark.parametrize("name, unit, trust", [c for c in cases() if "distributed" in c.values])
+def test_masks_change_nothing_but_what_the_server_sees(name: str, unit: str, trust: str) -> None:
+    data = rows(3, kind=kind_of(name))
+    terms = {"simulation": {"data": "-", "sites": 3, "masks": "checked"}}
+    plain = run(small_study(name, unit, trust), data, seed=1, rows=0)
+    masked = run(small_study(name, unit, trust, **terms), data, seed=1, rows=0)
+    assert all(
+        torch.equal(plain.model.arrays[k], masked.model.arrays[k]) for k in plain.model.arrays
+    )
+    assert plain.ledger == masked.ledger and plain.claims == masked.claims
 
 
 @pytest.mark.parametrize("name, unit, trust", cases(public=True))

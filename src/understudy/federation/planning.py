@@ -108,6 +108,12 @@ def shares(study: Study) -> tuple[int, int, int]:
 
 def _check_shares(study: Study, trust: Trust) -> None:
     given = [n for n in ("survivors", "colluders") if getattr(study.privacy, n) is not None]
+    if trust != "distributed" and study.simulation and study.simulation.masks != "off":
+        raise StudyError(
+            'no simulation.masks but with trust = "distributed"',
+            f'trust = "{trust}"',
+            "remove it: without shares there is nothing to mask",
+        )
     if given and trust != "distributed":
         raise StudyError(
             f'no privacy.{given[0]} with trust = "{trust}"',
