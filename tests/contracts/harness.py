@@ -40,7 +40,7 @@ from understudy.recipes import RECIPES
 from understudy.recipes.options import SelectionOptions
 from understudy.release.verify import verify
 from understudy.rng import Draws, NoiseSource, Streams
-from understudy.simulation import run, run_apart
+from understudy.simulation import run_apart
 from understudy.study import Study
 
 EVERY = {**RECIPES, **TOYS}
@@ -553,8 +553,7 @@ def check_release(name: str, unit: str, trust: str, folder: Path) -> None:
     """Fail where a run gives no release, or one that does not verify."""
     out = folder / f"{name}-{unit}-{trust}"
     data = rows(SITES, EACH, kind_of(name))
-    how = run if trust == "distributed" else run_apart
-    how(small_study(name, unit, trust), data, out=out, rows=10)
+    run_apart(small_study(name, unit, trust), data, out=out, rows=10)
     verdict = verify(out)
     charged = verdict.release.ledger.count('"kind": "charge"')
     assert charged == (0 if trust == "none" else verdict.release.plan.length)

@@ -110,8 +110,6 @@ def test_a_run_on_images_ends_in_a_classifier_that_verifies(tmp_path: Path, look
 
 @pytest.mark.parametrize("name, unit, trust", cases(public=True))
 def test_the_wire_is_exact(name: str, unit: str, trust: str) -> None:
-    if trust == "distributed":
-        pytest.skip("masks come with the wire")
     asked, data = small_study(name, unit, trust), rows(3, kind=kind_of(name))
     plain, wired = (how(asked, data, seed=1, rows=0) for how in (run, run_apart))
     arrays, others = plain.model.arrays, wired.model.arrays
