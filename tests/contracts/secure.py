@@ -37,6 +37,7 @@ class Lab:
     answering: dict[str, Lie] = field(default_factory=dict)
     primitives: Primitives = field(default_factory=Remembered)
     sessions: dict[int, Session] = field(default_factory=dict)
+    first: dict[int, Session] = field(default_factory=dict)  # with all secrets still in it
     told: dict[str, dict[int, bytes]] = field(default_factory=dict)
     masked: dict[int, torch.Tensor] = field(default_factory=dict)
 
@@ -73,6 +74,7 @@ class Lab:
         party, session = self.parties[client], self.sessions.get(client)
         if leg == "keys":
             self.sessions[client], reply = party.keys(self.place, message)
+            self.first[client] = self.sessions[client]
         else:
             assert session is not None
             self.sessions[client], reply = getattr(party, leg)(self.place, session, message)

@@ -368,7 +368,7 @@ def networked(
 def secured(made: Engine, folder: Path, faults: Faults | None = None, **terms: Any) -> SecureSum:
     """Put sites that are each on their own behind an engine, and a secure sum between them."""
     sites = made.runtime.sites  # type: ignore[attr-defined]
-    roster, each = terms.pop("made", None) or identities(sites.names)
+    roster, each = terms.pop("people", None) or identities(sites.names)
     parties = [Party(identity, roster) for identity in each]
     made.runtime = found = networked(sites, folder, faults, parties=parties, **terms)
     agreed = found.agreement.hash

@@ -234,7 +234,7 @@ def test_a_killed_server_goes_on_and_no_site_answers_a_round_twice(
         assert [receipt.round for receipt in receipts_in(ledger.entries)] == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("trust", ["central", "local"])
+@pytest.mark.parametrize("trust", ["central", "distributed", "local"])
 def test_an_interrupted_run_of_sites_apart_is_finished_and_verifies(
     tmp_path: Path, trust: str
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +14,15 @@ import torch
 
 from contracts.toys import ToyMean, ToySum, engine, secured, study
 from understudy.errors import ReleaseError, WireError
+from understudy.federation.checkpoint import Checkpoint
 from understudy.federation.engine import Engine
 from understudy.federation.masking import SecureSum, checked_sum
 from understudy.federation.secure.party import LEGS
 from understudy.federation.secure.roster import identities
 from understudy.federation.secure.session import Session
 from understudy.privacy.clip import Sealed
-from understudy.privacy.ledger import read_entries, receipts_in
+from understudy.privacy.integer import IntegerGaussian
+from understudy.privacy.ledger import Ledger, read_entries, receipts_in
 from understudy.runtime.loopback import Fault
 from understudy.runtime.networked import Networked
 from understudy.runtime.participant import Participant
@@ -167,6 +170,48 @@ def test_a_site_that_is_restarted_between_legs_goes_on(tmp_path: Path) -> None:
         found = made.train()
     assert gather.survivors == SITES
     assert equal(found, together(toy, tmp_path / "plain"))
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize(
+    "owner, name", [(Ledger, "charge"), (SecureSum, "_fits"), (ToyMean, "step")]
+)
+def test_a_killed_server_goes_on_and_no_site_draws_noise_twice(
+    tmp_path: Path, owner: type, name: str
+) -> None:
+    """Sites keep their folders; the round that was cut short is void and is not run again."""
+    toy, people = recipe(rounds=3), identities([f"site-{i + 1}" for i in range(SITES)])
+    drawn: Counter[int] = Counter()
+    noise, original, calls = IntegerGaussian.add_noise, getattr(owner, name), []
+
+    def noted(self: IntegerGaussian, bounded: Any, use: Any) -> Any:
+        drawn[use.round] += 1
+        return noise(self, bounded, use)
+
+    def killed(self: Any, *args: Any, **terms: Any) -> Any:
+        calls.append(1)
+        if len(calls) == (8 if name == "_fits" else 2):
+            raise Killed
+        return original(self, *args, **terms)
+
+    def attempt() -> SecureSum:
+        made, ledger = engine(toy, tmp_path, seed=None, checkpoint=Checkpoint(tmp_path))
+        with ledger:
+            gather = secured(made, tmp_path, people=people)
+            made.train()
+        return gather
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(IntegerGaussian, "add_noise", noted)
+        with pytest.MonkeyPatch.context() as inner, pytest.raises(Killed):
+            inner.setattr(owner, name, killed)
+            attempt()
+        assert attempt().survivors == SITES
+    assert set(drawn) == {0, 1, 2} and set(drawn.values()) == {SITES}
+    assert charged(tmp_path) == [0, 1, 2]
 
 
 # One site, and a server that lies to it.

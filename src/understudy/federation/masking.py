@@ -13,19 +13,22 @@ cancels in the sum; a mask of its own comes off once the survivors are known.
 5. *unmask*: shown that a quorum signed the same, it tells its shares: of a survivor those of its
    own mask, of one that dropped out those of its keys. The server takes the masks off the sum.
 
-Guarantee. With n sites called, t survivors, up to c colluders fixed beforehand, and 2t > n + c:
+Guarantee. Of n sites called, at least t survive or there is no sum; up to c work with the server;
+2t > n + c, which every site checks itself.
 
-* n ≤ 100 (complete graph): a server that does anything it likes, with up to c sites, learns in a
-  round at most one sum, modulo the plan's powers of two, in which the numbers of at least
-  t − c honest sites are added up, or nothing. Two quorums of t share an honest site, and it signs
-  one set of survivors; so no secret of both kinds is recovered for any site. A honest survivor that
-  was told of other sharers than those who signed shares a mask with one of the signers (if not,
-  its peers would be among the n − t that did not sign, and c colluders: fewer than t), so it is
-  in the one sum or in none.
-* n > 100 (ring of peers): the same for a server that follows the protocol and looks at
-  everything it sees, and for drop-outs that do not depend on the order of the ring, but for a
-  chance of 2⁻³⁹ a round (`secure.graph`). Sites refuse what they can see to be wrong, but a server
-  that does not follow the protocol could choose runs until the ring suits its colluders.
+* n ≤ 100 (complete graph): a server that does anything it likes, with up to c sites, sees of an
+  honest site's numbers at most one sum a round, modulo the plan's powers of two, in which those
+  of at least t − c honest sites are added up. (1) Shares can be read only by sites that were told
+  of the same n. (2) Two quorums of t of these share an honest site, and a site signs one set of
+  survivors a round; so all honest sites tell shares for one set, of each site of one kind, and
+  c < t shares of the other kind are worth nothing. (3) Signers share masks with each other. A
+  survivor that was told of other sharers than they shares a mask with one of them nonetheless:
+  else its at least t sharers would be colluders or among the n − t who did not sign, and
+  n − t + c < t. So its numbers are in the one sum over all honest survivors, or in none.
+* n > 100 (ring of peers): the same, but only for a server that follows the protocol and looks at
+  all it sees, for colluders and drop-outs that do not depend on the order of the ring, and but
+  for a chance of 2⁻³⁹ a round (`secure.graph`). Sites refuse what they can see to be wrong; but a
+  server that does not follow the protocol could choose runs until the ring suits its colluders.
 
 It rests on X25519, ed25519, HKDF-SHA256, AES-256-CTR, ChaCha20-Poly1305 and on rosters that hold
 the right keys. It does not hide who takes part and survives, nor keep a site from spoiling a sum
@@ -102,6 +105,7 @@ class SecureSum:
             place, self.roster, self.parties, layout, task_hash(task), self.primitives
         )
         self.void, self.survivors = "", 0
+        self.primitives.forget()
         try:
             messages = collector.open(cohort.tolist())
             replies = self.parties.masked(ask, task, round, messages)

@@ -80,6 +80,9 @@ def announce(session: Session, place: Place, identity: Identity) -> Announced:
 class Primitives:
     """Agreement and signature checks; a simulation of many sites remembers what it has done."""
 
+    def forget(self) -> None:
+        """Before a round: all keys are new."""
+
     def agree(self, secret: bytes, own: bytes, others: Sequence[bytes]) -> list[bytes]:
         """X25519 of a secret (whose public half is ``own``) with each of the others' keys."""
         key = X25519PrivateKey.from_private_bytes(secret)
@@ -105,7 +108,7 @@ class Remembered(Primitives):
         self._signed: dict[tuple[int, bytes, bytes], bool] = {}
 
     def forget(self) -> None:
-        """Between rounds: all keys are new."""
+        """As above: nothing that was done serves again."""
         self._agreed.clear()
         self._signed.clear()
 
