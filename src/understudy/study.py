@@ -126,6 +126,9 @@ class Simulation(Settings, table="simulation"):
     sites: int | None = setting(None, "number of sites", least=1)
     split: SplitName = setting("uniform", "how; see below")
     only: int | None = setting(None, "keep only this site, counted from 1", least=1)
+    masks: Literal["off", "checked"] = setting(
+        "off", "distributed trust: add shares up as they are, or run every leg under real masks"
+    )
     options: dict[str, Any] = field(default_factory=dict, metadata={"help": "options of the split"})
 
     def __post_init__(self) -> None:

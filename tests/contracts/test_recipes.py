@@ -119,6 +119,18 @@ def test_the_wire_is_exact(name: str, unit: str, trust: str) -> None:
     assert plain.ledger == wired.ledger and plain.claims == wired.claims
 
 
+@pytest.mark.parametrize("name, unit, trust", [c for c in cases() if "distributed" in c.values])
+def test_masks_change_nothing_but_what_the_server_sees(name: str, unit: str, trust: str) -> None:
+    data = rows(3, kind=kind_of(name))
+    terms = {"simulation": {"data": "-", "sites": 3, "masks": "checked"}}
+    plain = run(small_study(name, unit, trust), data, seed=1, rows=0)
+    masked = run(small_study(name, unit, trust, **terms), data, seed=1, rows=0)
+    assert all(
+        torch.equal(plain.model.arrays[k], masked.model.arrays[k]) for k in plain.model.arrays
+    )
+    assert plain.ledger == masked.ledger and plain.claims == masked.claims
+
+
 @pytest.mark.parametrize("name, unit, trust", cases(public=True))
 def test_empty_sites_single_rows_and_single_classes_take_no_special_path(
     name: str, unit: str, trust: str

@@ -266,13 +266,14 @@ def test_solved_noise_costs_no_more_than_was_asked_for() -> None:
 def test_each_adversary_has_a_claim_with_t_and_c_on_it() -> None:
     found = claims(plan(RECORD), "os")
     assert [c.adversary for c in found] == [
-        "the server together with up to 1 site(s)",
-        "the server together with up to 1 site(s)",
-        "up to 1 other site(s) together",
+        "the server together with one site",
+        "the server together with one site",
+        "one other site",
         "the public",
     ]
     assert [c.relation for c in found][:2] == ["add or remove one", "replace one"]
-    assert all("t = 4 of 5 sites" in c.trust and "c = 1" in c.trust for c in found)
+    for claim in found:
+        assert "t = 4 of 5 sites" in claim.caveats[-1] and "c = 1 of them" in claim.caveats[-1]
     server, replaced, others, public = (c.epsilon for c in found)
     assert server == others < replaced and public < server
     assert all("no amplification" in c.sampling for c in found)
@@ -310,8 +311,9 @@ def headline_of(found: tuple) -> float:
 def test_above_a_hundred_sites_the_server_must_follow_the_protocol() -> None:
     many = replace(SITE, asked=200, survivors=160, colluders=20, most=200)
     found = claims(plan(many, sites=200), "os")
-    assert "the server follows the protocol" in found[0].trust
-    assert "the server follows" not in claims(plan(), "os")[0].trust
+    assert "the server follows the protocol" in found[0].caveats[-1]
+    assert "the server follows" not in claims(plan(), "os")[0].caveats[-1]
+    assert found[0].adversary == "the server together with up to 20 sites"
 
 
 # Receipts and plans.

@@ -16,7 +16,7 @@ from understudy.errors import PrivacyError, StudyError
 from understudy.federation.info import RecipeInfo
 from understudy.privacy.account import pure_epsilon
 from understudy.privacy.gaussian import Gaussian, Plain
-from understudy.privacy.integer import IntegerGaussian
+from understudy.privacy.integer import IntegerGaussian, default_shares
 from understudy.privacy.mechanism import Mechanism
 from understudy.privacy.plan import Part, Phase, PrivacyPlan, default_delta, solve
 from understudy.privacy.terms import Slot, Trust, Unit
@@ -96,18 +96,21 @@ def _mechanism(study: Study, unit: Unit, trust: Trust, terms: Terms) -> Mechanis
 def shares(study: Study) -> tuple[int, int, int]:
     """(n, t, c): sites asked in a round, those that must answer to the end, those that may collude.
 
-    By default a tenth may collude, at least one, and a fifth may drop out: (3, 3, 1), (5, 4, 1),
-    (20, 16, 2), (1000, 800, 100). At least two survivors are then honest, and no two sums of a
-    round can be had over different survivors (2t > n + c).
+    As the study says, or by `default_shares`.
     """
     asked, privacy = study.cohort.size or study.n_sites, study.privacy
-    c = max(1, asked // 10) if privacy.colluders is None else privacy.colluders
-    t = max(-(-4 * asked // 5), c + 2, (asked + c) // 2 + 1)
+    t, c = default_shares(asked, privacy.colluders)
     return asked, t if privacy.survivors is None else privacy.survivors, c
 
 
 def _check_shares(study: Study, trust: Trust) -> None:
     given = [n for n in ("survivors", "colluders") if getattr(study.privacy, n) is not None]
+    if trust != "distributed" and study.simulation and study.simulation.masks != "off":
+        raise StudyError(
+            'no simulation.masks but with trust = "distributed"',
+            f'trust = "{trust}"',
+            "remove it: without shares there is nothing to mask",
+        )
     if given and trust != "distributed":
         raise StudyError(
             f'no privacy.{given[0]} with trust = "{trust}"',

@@ -52,7 +52,7 @@ from understudy.rng import Draws
 if TYPE_CHECKING:
     from understudy.privacy.plan import Part, Phase
 
-__all__ = ["MOST_BITS", "Grid", "IntegerGaussian"]
+__all__ = ["MOST_BITS", "Grid", "IntegerGaussian", "default_shares"]
 
 MOST_BITS = 56
 _LEVELS = 4096.0  # the clip bound in units of the grid, at least
@@ -62,6 +62,17 @@ _LATTICE = 3.0  # σ of the random rounding in the argument
 _RETRIES = 3
 _EXCESS = math.sqrt(2 * math.log(2**20))  # 5.3
 _SUMMED = 2.0**-12  # of the bound, for sums in double precision
+
+
+def default_shares(asked: int, colluders: int | None = None) -> tuple[int, int]:
+    """(t, c) for so many sites: a tenth may collude, at least one, and a fifth may drop out.
+
+    Of 3, 5, 20 and 1,000 sites that is (3, 1), (4, 1), (16, 2) and (800, 100). At least two
+    survivors are honest, and no two sums of a round can be had over different survivors
+    (2t > n + c).
+    """
+    c = max(1, asked // 10) if colluders is None else colluders
+    return max(-(-4 * asked // 5), c + 2, (asked + c) // 2 + 1), c
 
 
 @dataclass(frozen=True)
@@ -224,6 +235,11 @@ class IntegerGaussian(Clipped):
         """As seen by an adversary with fewer shares: t/(t − c) times the variance, or more."""
         known = self.survivors - colluders
         return replace(self, noise=self.noise * math.sqrt(known / self.honest), colluders=colluders)
+
+    @property
+    def surplus(self) -> float:
+        """How much more noise is in a sum than a trusted server would add, if all answer."""
+        return math.sqrt(self.asked / self.honest)
 
     def std_of_sum(self, part: Part, phase: Phase) -> float:
         """Of the shares of all who are asked, rounding included."""

@@ -23,7 +23,7 @@ from understudy.federation.budget import own_noise
 from understudy.federation.checkpoint import Checkpoint
 from understudy.federation.engine import Engine, Runtime
 from understudy.federation.gather import Gather, PlainSum
-from understudy.federation.masking import SecureSum
+from understudy.federation.masking import SecureSum, checked_sum
 from understudy.federation.memory import SiteMemory
 from understudy.federation.recipe import Recipe
 from understudy.federation.secure.party import Party
@@ -166,7 +166,9 @@ def _reached(
     """How the sites are reached, and how what they send becomes a total."""
     plan, source = held.recipe.plan, journal.source
     if not apart:
-        return InProcess(held), PlainSum(plan, source)
+        masked = study.simulation is not None and study.simulation.masks == "checked"
+        gather = checked_sum(plan, source, held) if masked else PlainSum(plan, source)
+        return InProcess(held), gather
     roster, each = identities(held.names)
     secure = plan.trust == "distributed"
     parties = [Party(own, roster) if secure else None for own in each]
