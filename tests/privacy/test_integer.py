@@ -254,6 +254,37 @@ def test_a_gap_costs_and_one_that_is_not_small_costs_infinity() -> None:
     assert cost([Event((1e-3,), None, 3, gap=1e-30)], 1e-5).epsilon == math.inf
 
 
+@pytest.mark.parametrize("mechanism", [SITE, RECORD])
+def test_the_view_of_the_server_and_c_sites_tells_no_more_than_claimed(
+    mechanism: IntegerGaussian,
+) -> None:
+    """The sum over t survivors less the colluders' shares, for rows or none of the victim's.
+
+    The best test of a Gaussian's shift, at every threshold; with 40,000 trials a share of noise
+    sized for t in place of t − c is found out.
+    """
+    trials, there = 40_000, of(mechanism, (1,))
+    grid, epsilon = mechanism.grid(there), 0.5
+    size = int(grid.limit) if mechanism.whole else mechanism.bound / grid.spacing
+    views = []
+    for value, seed in ((mechanism.bound * (1 - 1e-9), 1), (0.0, 2)):
+        view = torch.zeros(trials, 1, dtype=torch.int64)
+        for site in range(mechanism.survivors - mechanism.colluders):
+            held = torch.full((trials, 1), value if site == 0 else 0.0)
+            view += sealed(mechanism, held, seed=10 * seed + site)
+        half = 2 ** (mechanism.bits(there) - 1)
+        views.append(((view + half) % (2 * half) - half).numpy()[:, 0] / size)
+    edges = np.linspace(-2, 4, 61)
+    with_rows, without = (np.mean(v[:, None] > edges, axis=0) for v in views)
+    error = 4 * math.sqrt(0.25 / trials) * (1 + math.exp(epsilon))
+    found = float((with_rows - math.exp(epsilon) * without).max())
+    claimed = analytic_delta(epsilon, mechanism.noise)
+    assert found <= claimed + error
+    assert found > claimed - error, "the attack is not the best one"
+    lucky = analytic_delta(epsilon, mechanism.noise * math.sqrt(mechanism.survivors / 3))
+    assert found > lucky + error / 4, "the attack would not notice that c was ignored"
+
+
 def test_solved_noise_costs_no_more_than_was_asked_for() -> None:
     for mechanism in (SITE, RECORD, replace(RECORD, rate=0.1)):
         solved = solve(plan(mechanism, rounds=3), 1.0)

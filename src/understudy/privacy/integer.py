@@ -72,7 +72,7 @@ def default_shares(asked: int, colluders: int | None = None) -> tuple[int, int]:
     (2t > n + c).
     """
     c = max(1, asked // 10) if colluders is None else colluders
-    return max(-(-4 * asked // 5), c + 2, (asked + c) // 2 + 1), c
+    return min(asked, max(-(-4 * asked // 5), c + 2, (asked + c) // 2 + 1)), c
 
 
 @dataclass(frozen=True)
