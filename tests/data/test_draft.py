@@ -12,7 +12,7 @@ from PIL import Image
 
 from understudy.data.check import check
 from understudy.data.draft import SeriesHints, draft
-from understudy.data.draft.columns import outwards
+from understudy.data.draft.bounds import outwards
 from understudy.data.encode import encode
 from understudy.data.schema import Schema
 from understudy.data.table import read

@@ -97,12 +97,12 @@ def test_an_empty_file_of_any_format_is_a_site_without_rows(tmp_path, name: str)
         ("age,ward,seen,weight\n30,a,2020-02-03,70\n", "no 'ill'"),
         ("age,ward,seen,weight,ill,zip\n30,a,2020-02-03,70,yes,1\n", "also 'zip'"),
         ("age,ward,seen,weight,ill,age\n30,a,2020-02-03,70,yes,1\n", "repeated"),
-        (HEADER + ROW + "1,a,2020-02-03,70,yes,1,2\n", "as many cells"),
+        (HEADER + ROW + "1,a,2020-02-03,70,yes,1,2\n", "5 cells in each line.*7 in line 3"),
         (HEADER + "secret,a,2020-02-03,70,yes\n", "'age'.*1 rows"),
         (HEADER + "30,secret,2020-02-03,70,yes\n", "'ward'.*1 rows"),
         (HEADER + "30,a,secret,70,yes\n", "'seen'.*1 rows"),
-        (HEADER + "30,a,03.02.2020,70,yes\n", "'seen'.*1 rows"),
-        (HEADER + '30,a,2020-02-03,"70,5",yes\n', "'weight'.*1 rows"),
+        (HEADER + "30,a,32.02.2020,70,yes\n", "'seen'.*1 rows"),
+        (HEADER + '30,a,2020-02-03,"7,0,5",yes\n', "'weight'.*1 rows"),
         (HEADER + "30,a,2020-02-03,70,secret\n", "'ill'.*1 rows"),
     ],
 )
@@ -113,7 +113,7 @@ def test_what_does_not_fit_is_refused_without_values(tmp_path, text: str, messag
 
 
 def test_every_long_line_is_noticed(tmp_path) -> None:
-    with pytest.raises(DataError, match="as many cells"):
+    with pytest.raises(DataError, match=r"5 cells in each line.*6 in line 2"):
         read(put(tmp_path, HEADER + "1,30,a,2020-02-03,70,yes\n" * 3), SCHEMA)
 
 
@@ -123,9 +123,21 @@ def test_a_file_without_header_does_not_print_its_first_record(tmp_path) -> None
     assert "secret" not in str(caught.value) and "31415" not in str(caught.value)
 
 
-def test_another_encoding_is_refused(tmp_path) -> None:
-    with pytest.raises(DataError, match="UTF-8"):
-        read(put(tmp_path, HEADER + "30,é,2020-02-03,70,yes\n", "latin-1"), SCHEMA)
+def test_another_encoding_is_read_and_said(tmp_path) -> None:
+    said: list[str] = []
+    row = '30,"é, x",2020-02-03,70,yes\n'
+    held = read(put(tmp_path, HEADER + row, "cp1252"), SCHEMA, said=said.append).frame
+    assert held is not None and held["ward"].tolist() == ["é, x"]
+    assert "read as cp1252" in " ".join(said)
+
+
+def test_two_encodings_in_one_file_are_refused(tmp_path) -> None:
+    row = '30,"é, x",2020-02-03,70,yes\n'
+    long = HEADER + ROW * 20_000
+    path = tmp_path / "rows.csv"
+    path.write_bytes(long.encode() + row.encode() + row.encode("cp1252"))
+    with pytest.raises(DataError, match="text in one encoding"):
+        read(path, SCHEMA)
 
 
 @pytest.mark.parametrize("name", ["rows.parquet", "rows.npz", "rows.csv.gz"])
@@ -191,7 +203,7 @@ def test_output_that_cannot_be_written_leaves_nothing_behind(tmp_path, monkeypat
     def full(*args: object, **kwargs: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pd.DataFrame, "to_csv", full)
+    monkeypatch.setattr("understudy.data.written.lines", full)
     (tmp_path / "rows.csv").write_text("old")
     with pytest.raises(OutputError, match="No space"):
         write(records, tmp_path / "rows.csv")

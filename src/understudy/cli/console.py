@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+import logging
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ __all__ = [
     "print_hanging",
     "print_json",
     "spinner",
+    "telling",
 ]
 
 JSON = typer.Option(False, "--json", help="Print JSON, for machines.")
@@ -68,6 +70,28 @@ def print_hanging(console: Console, lead: str, text: str) -> None:
     lines = [part for line in text.splitlines() for part in wrap.wrap(line)]
     said = lead + escape(("\n" + " " * indent).join(lines))
     console.print(said, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def telling(aloud: bool = True) -> Iterator[None]:
+    """Say at the end how the files that were read are written, where that is out of the ordinary.
+
+    The readers of `understudy.data` log it.
+    """
+    notes: dict[str, None] = {}
+    handler = logging.Handler(logging.INFO)
+    handler.emit = lambda record: notes.setdefault(record.getMessage())  # type: ignore[method-assign]
+    log = logging.getLogger("understudy.data")
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
+        for note in notes if aloud else ():
+            print_hanging(Console(stderr=True), "[yellow]–[/] ", note)
 
 
 def check_new(output: Path, force: bool) -> None:

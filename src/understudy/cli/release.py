@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from understudy.cli.console import JSON, QUIET, bar, check_new, plain_errors, print_json
+from understudy.cli.console import JSON, QUIET, bar, check_new, plain_errors, print_json, telling
 
 __all__ = ["evaluate", "sample", "verify"]
 
@@ -132,7 +132,7 @@ def evaluate(
         loaded = Release.load(release)
         if force:
             remove_report(out)
-        with bar("evaluating", quiet or json) as tick:
+        with telling(not json), bar("evaluating", quiet or json) as tick:
             scores = score_release(
                 loaded,
                 real,

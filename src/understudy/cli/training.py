@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from understudy.cli.claims import claims_panel
-from understudy.cli.console import READING, bar, spinner
+from understudy.cli.console import READING, bar, spinner, telling
 from understudy.cli.planning import SOLVING, warn
 from understudy.federation.recipe import Recipe
 from understudy.privacy.claim import claims, round_up, spent_so_far
@@ -34,7 +34,11 @@ def train(
         price = _price_so_far(recipe)
     if aloud:
         warn(study, recipe.plan, Console(stderr=True))
-    with bar(f"training {study.name}", quiet) as tick, _between_rounds() as interrupted:
+    with (
+        telling(aloud),
+        bar(f"training {study.name}", quiet) as tick,
+        _between_rounds() as interrupted,
+    ):
         tick("reading rows", 0, 1)
 
         def progress(doing: Doing, done: int, total: int) -> None:

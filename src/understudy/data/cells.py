@@ -14,15 +14,23 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from pandas.api import types
 
 from understudy.data.column import Column, bounds
+from understudy.data.form import ISO, Form
+from understudy.data.forms import find_form
+from understudy.data.moments import read_times
+from understudy.data.numerals import plain_numbers, read_numbers
+from understudy.data.texts import is_text, text_array, texts
 from understudy.errors import DataError
 
-__all__ = ["TRUTHS", "Cells", "bounds", "read_cells", "settle", "to_array"]
+__all__ = ["TRUTHS", "Cells", "bounds", "read_cells", "settle", "texts", "to_array", "truths"]
 
-TRUTHS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "t": 1.0, "f": 0.0}
-TRUTHS |= {"y": 1.0, "n": 0.0, "1": 1.0, "0": 0.0, "1.0": 1.0, "0.0": 0.0}
+_NO = ("false", "no", "n", "f", "0", "0.0", "nein", "non", "nej", "falsch", "faux", "off")
+_YES = ("true", "yes", "y", "t", "1", "1.0", "ja", "oui", "si", "sí", "wahr", "vrai", "on")
+TRUTHS = dict.fromkeys(_NO, 0.0) | dict.fromkeys(_YES, 1.0)
 RULES = {
     "numeric": "numbers",
     "integer": "whole numbers",
@@ -44,20 +52,37 @@ class Cells:
     wrong: np.ndarray
 
 
-def read_cells(column: Column, cells: pd.Series, missing_as: Sequence[str]) -> Cells:
-    """Read a column of text or typed cells by the public schema alone."""
+def read_cells(
+    column: Column, cells: pd.Series, missing_as: Sequence[str], form: Form | None = None
+) -> Cells:
+    """Read a column of text or typed cells by the public schema alone.
+
+    ``form`` is how the file writes the column; by default it is found from the cells.
+    """
     if column.kind == "categorical" and _is_public(column, cells):
         values = cells.cat.codes.to_numpy(np.float64)
         return Cells(values, values < 0, np.zeros(len(cells), bool))
-    tokens = [t for t in missing_as if t not in column.categories]
-    missing = cells.isna().to_numpy(bool) | _is_token(cells, tokens)
-    values = _READERS[column.kind](column, cells)
-    if column.kind in ("numeric", "integer"):  # "-200.0" means what "-200" does, in any file
-        missing |= np.isin(values, [x for t in tokens if (x := _number(t)) is not None])
+    tokens = [t for t in missing_as if t not in column.classes]
+    if is_text(cells) or (column.kind in ("categorical", "boolean") and not _is_truth(cells)):
+        held = text_array(cells, tokens)
+        missing = held.is_null().to_numpy(zero_copy_only=False)
+        values = _TEXTS[column.kind](column, held, form)
+    else:
+        missing = cells.isna().to_numpy(bool) | _is_token(cells, tokens)
+        values = _TYPED[column.kind](cells)
+    if column.is_number:  # "-200.0" means what "-200" does, in any file
+        missing = missing | np.isin(values, [x for t in tokens if (x := _number(t)) is not None])
     wrong = np.isnan(values) if column.kind != "categorical" else values < 0
     if column.kind == "integer":
         wrong |= np.isfinite(values) & (values != np.rint(values))
     return Cells(np.where(missing, np.nan, values), missing, wrong & ~missing)
+
+
+def truths(column: Column) -> dict[str, float]:
+    """What texts mean in a boolean column: its own words, and all others that do not collide."""
+    own = {word.casefold(): float(i) for i, word in enumerate(column.words)}
+    collide = any(TRUTHS.get(word, value) != value for word, value in own.items())
+    return own if collide else TRUTHS | own
 
 
 def settle(column: Column, cells: Cells, *, is_label: bool = False) -> Cells:
@@ -69,7 +94,7 @@ def settle(column: Column, cells: Cells, *, is_label: bool = False) -> Cells:
     elif wrong:
         raise DataError(
             f"{RULES[column.kind]} in column {column.name!r}",
-            f"{wrong} rows that are not",
+            f"{wrong} rows that are not{_first(cells.wrong)}",
             "correct the rows, or name a public category as other"
             if column.kind == "categorical"
             else "correct the rows",
@@ -77,10 +102,14 @@ def settle(column: Column, cells: Cells, *, is_label: bool = False) -> Cells:
     if missing and not column.missing:
         raise DataError(
             f"no missing cells in column {column.name!r}",
-            f"{missing} rows with one",
+            f"{missing} rows with one{_first(cells.missing)}",
             FILL_LABEL if is_label else "fill them, or set missing = true in the schema",
         )
     return Cells(values, cells.missing, np.zeros_like(cells.wrong))
+
+
+def _first(rows: np.ndarray) -> str:
+    return f", the first in row {int(rows.argmax()) + 1} below the header"
 
 
 def to_array(column: Column, values: np.ndarray, missing: np.ndarray) -> pd.Series:
@@ -102,21 +131,6 @@ def to_array(column: Column, values: np.ndarray, missing: np.ndarray) -> pd.Seri
     if not column.missing:
         return plain
     return plain.astype("Int64" if column.kind == "integer" else "boolean").mask(missing)
-
-
-_DAY = r"\d{4}-\d\d-\d\d"
-_WHOLE = r"^([+-]?\d+)\.0+$"  # 3.0 is the category "3", whatever the rest of the column holds
-
-
-def texts(cells: pd.Series) -> pd.Series:
-    """Cells as a CSV file would hold them, without surrounding blanks; missing stays missing."""
-    plain = cells.astype("string").str.strip()
-    if types.is_float_dtype(cells.dtype):
-        return plain.str.replace(_WHOLE, r"\1", regex=True)
-    if types.is_object_dtype(cells.dtype):  # cell by cell: a row is read alike beside any other
-        numbers = cells.map(lambda cell: isinstance(cell, float)).astype(bool)
-        return plain.mask(numbers, plain.str.replace(_WHOLE, r"\1", regex=True))
-    return plain
 
 
 def _is_public(column: Column, cells: pd.Series) -> bool:
@@ -145,7 +159,11 @@ def _is_number(cells: pd.Series) -> bool:
     return types.is_numeric_dtype(cells.dtype) and not types.is_bool_dtype(cells.dtype)
 
 
-def _numbers(column: Column, cells: pd.Series) -> np.ndarray:
+def _is_truth(cells: pd.Series) -> bool:
+    return types.is_bool_dtype(cells.dtype)
+
+
+def _typed_numbers(cells: pd.Series) -> np.ndarray:
     if types.is_datetime64_any_dtype(cells.dtype):
         return np.full(len(cells), np.nan)
     if not types.is_numeric_dtype(cells.dtype):
@@ -153,38 +171,80 @@ def _numbers(column: Column, cells: pd.Series) -> np.ndarray:
     return cells.to_numpy(np.float64, na_value=np.nan)
 
 
-def _days(column: Column, cells: pd.Series) -> np.ndarray:
-    if _is_number(cells) or types.is_bool_dtype(cells.dtype):
-        return np.full(len(cells), np.nan)
+def _typed_days(cells: pd.Series) -> np.ndarray:
     if not types.is_datetime64_any_dtype(cells.dtype):
-        cells = pd.to_datetime(texts(cells), format="%Y-%m-%d", errors="coerce")
-    stamps = cells.dt.tz_localize(None).to_numpy().astype("datetime64[D]")
-    return np.where(np.isnat(stamps), np.nan, stamps.astype(np.int64))
+        return np.full(len(cells), np.nan)
+    return _since(cells.dt.tz_localize(None), "D")
 
 
-def _seconds(column: Column, cells: pd.Series) -> np.ndarray:
+def _typed_seconds(cells: pd.Series) -> np.ndarray:
     """Seconds since 1970; with a zone, of universal time, without one as they stand."""
-    if _is_number(cells) or types.is_bool_dtype(cells.dtype):
-        return np.full(len(cells), np.nan)
     if not types.is_datetime64_any_dtype(cells.dtype):
-        cells = texts(cells)
-        cells = cells.where(cells.str.match(_DAY))  # ISO 8601 also takes 2020 for a day
-    stamps = pd.to_datetime(cells, errors="coerce", format="ISO8601", utc=True)
-    whole = stamps.dt.tz_localize(None).to_numpy().astype("datetime64[s]")
+        return np.full(len(cells), np.nan)
+    return _since(pd.to_datetime(cells, utc=True).dt.tz_localize(None), "s")
+
+
+def _since(times: pd.Series, unit: str) -> np.ndarray:
+    whole = times.to_numpy().astype(f"datetime64[{unit}]")
     return np.where(np.isnat(whole), np.nan, whole.astype(np.int64))
 
 
-def _truths(column: Column, cells: pd.Series) -> np.ndarray:
-    if types.is_bool_dtype(cells.dtype):
-        return cells.to_numpy(np.float64, na_value=np.nan)
-    return texts(cells).str.lower().map(TRUTHS).to_numpy(np.float64, na_value=np.nan)
+def _typed_truths(cells: pd.Series) -> np.ndarray:
+    return cells.to_numpy(np.float64, na_value=np.nan)
 
 
-def _codes(column: Column, cells: pd.Series) -> np.ndarray:
-    return pd.Index(column.categories).get_indexer(pd.Index(texts(cells))).astype(np.float64)
+_TYPED = {
+    "numeric": _typed_numbers,
+    "integer": _typed_numbers,
+    "date": _typed_days,
+    "timestamp": _typed_seconds,
+    "boolean": _typed_truths,
+}
 
 
-_READERS = {
+def _numbers(column: Column, cells: pa.Array, form: Form | None) -> np.ndarray:
+    form = find_form(column, cells) if form is None else form
+    plain = plain_numbers(cells) if form in (Form(), Form("")) else None
+    plain = read_numbers(cells, form) if plain is None else plain
+    return plain.to_numpy(zero_copy_only=False).astype(np.float64)
+
+
+def _days(column: Column, cells: pa.Array, form: Form | None) -> np.ndarray:
+    times = _times(column, cells, form)
+    return _since(times.where(times == times.dt.normalize()), "D")
+
+
+def _seconds(column: Column, cells: pa.Array, form: Form | None) -> np.ndarray:
+    return _since(_times(column, cells, form), "s")
+
+
+def _times(column: Column, cells: pa.Array, form: Form | None) -> pd.Series:
+    """Each different text is read once."""
+    coded = cells.dictionary_encode()
+    form = find_form(column, cells) if form is None else form
+    seen = read_times(coded.dictionary.to_pandas().astype("str"), form.format or ISO)
+    return _decoded(seen, coded)
+
+
+def _truths(column: Column, cells: pa.Array, form: Form | None) -> np.ndarray:
+    coded = cells.dictionary_encode()
+    words = truths(column)
+    seen = [words.get(text.casefold(), np.nan) for text in coded.dictionary.to_pylist()]
+    return _decoded(pd.Series(seen, dtype=np.float64), coded).to_numpy()
+
+
+def _codes(column: Column, cells: pa.Array, form: Form | None) -> np.ndarray:
+    coded = cells.dictionary_encode()
+    seen = pd.Index(column.categories).get_indexer(pd.Index(coded.dictionary.to_pandas()))
+    return _decoded(pd.Series(seen, dtype=np.float64), coded).fillna(-1).to_numpy()
+
+
+def _decoded(seen: pd.Series, coded: pa.DictionaryArray) -> pd.Series:
+    places = pc.fill_null(coded.indices, -1).to_numpy(zero_copy_only=False)
+    return seen.reindex(places).reset_index(drop=True)
+
+
+_TEXTS = {
     "numeric": _numbers,
     "integer": _numbers,
     "date": _days,

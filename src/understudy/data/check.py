@@ -14,12 +14,22 @@ import pandas as pd
 
 from understudy.data.cells import FILL_LABEL, RULES, bounds, read_cells
 from understudy.data.encode import encode
+from understudy.data.form import Form
 from understudy.data.keeping import broken
 from understudy.data.layout import overlap_notes
 from understudy.data.records import Progress
 from understudy.data.schema import Column, Schema
 from understudy.data.series import channel_cells
-from understudy.data.table import Records, from_frame, is_empty, is_series_table, read, read_frame
+from understudy.data.table import (
+    Records,
+    Said,
+    from_frame,
+    is_empty,
+    is_series_table,
+    read,
+    read_frame,
+    written,
+)
 from understudy.errors import DataError
 
 __all__ = ["Finding", "check"]
@@ -45,24 +55,31 @@ def check(schema: Schema, path: str | Path, *, progress: Progress | None = None)
     path = Path(path)
     if is_empty(path):
         return [Finding("error", EMPTY)]
+    notes: list[Finding] = []
+
+    def say(text: str) -> None:
+        notes.append(Finding("note", text))
+
     try:
         if path.exists() and is_series_table(path, schema):
-            return _check_series(schema, read_frame(path, schema))
+            return [*notes, *_check_series(schema, read_frame(path, schema, say))]
         if schema.kind != "table" or not path.is_file():
             return _check_arrays(schema, read(path, schema, progress=progress))
-        return _check_table(schema, read_frame(path, schema))
+        found = _check_table(schema, read_frame(path, schema, say), say)
+        return [*notes, *found]
     except DataError as error:
         return [Finding("error", str(error))]
 
 
-def _check_table(schema: Schema, frame: pd.DataFrame) -> list[Finding]:
+def _check_table(schema: Schema, frame: pd.DataFrame, say: Said) -> list[Finding]:
     if frame.empty:
         return _no_rows(schema)
     frame = frame.set_axis([str(c).strip() for c in frame.columns], axis=1)
+    forms = written(frame, schema, say)
     found = [
         finding
         for column in schema.columns
-        for finding in _check_column(schema, column, frame[column.name])
+        for finding in _check_column(schema, column, frame[column.name], forms.get(column.name))
     ]
     errors = [f for f in found if f.level == "error"]
     touched = {f.column for f in found}
@@ -70,7 +87,7 @@ def _check_table(schema: Schema, frame: pd.DataFrame) -> list[Finding]:
     ok = Finding("ok", f"{clean} of {len(schema.columns)} columns fit as they are")
     notes = [f for f in found if f.level == "note"]
     if not errors:
-        notes += _check_rows(schema, Records(frame=frame))
+        notes += _check_rows(schema, from_frame(frame, schema, lambda _: None))
     return [_count(schema, len(frame)), ok, *notes, *errors]
 
 
@@ -94,8 +111,10 @@ def _no_rows(schema: Schema) -> list[Finding]:
     return [Finding("ok", "the declared columns are there"), _count(schema, 0)]
 
 
-def _check_column(schema: Schema, column: Column, cells: pd.Series) -> list[Finding]:
-    read = read_cells(column, cells, schema.missing_as)
+def _check_column(
+    schema: Schema, column: Column, cells: pd.Series, form: Form | None = None
+) -> list[Finding]:
+    read = read_cells(column, cells, schema.missing_as, form)
     wrong, missing = int(read.wrong.sum()), int(read.missing.sum())
     found = []
     if wrong and column.other is not None:

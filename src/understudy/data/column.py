@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 
@@ -28,6 +29,9 @@ SCALES = ("linear", "log")
 MAX_CATEGORIES = 10_000
 MAX_INTEGER = 2**53
 
+BLANKS = (" ", "\u00a0", "\u202f", "\u2009")
+"""Blanks that stand between thousands: plain, no-break, narrow and thin."""
+
 Bound = float | int | date | datetime
 
 EPOCH = datetime(1970, 1, 1)
@@ -40,6 +44,10 @@ class Column:
     ``other`` is the public category that unknown values map to; without one they are
     refused. ``decimals`` rounds decoded numeric values to so many places. ``scale`` says how
     numbers are laid out between their bounds: "log" gives each order of magnitude its share.
+
+    The others say how cells are written: ``words`` of a boolean (no, yes), the ``format`` of
+    times, the signs of numbers for ``decimal`` and ``thousands`` and what stands around them. Files
+    may be written otherwise (`forms`); where they could be read in two ways, these decide.
     """
 
     name: str
@@ -51,6 +59,12 @@ class Column:
     other: str | None = None
     decimals: int | None = None
     scale: str = "linear"
+    words: tuple[str, ...] = ()
+    format: str | None = None
+    decimal: str | None = None
+    thousands: str = ""
+    prefix: str = ""
+    suffix: str = ""
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -66,6 +80,7 @@ class Column:
         self._check_categories()
         self._check_decimals()
         self._check_scale()
+        self._check_written()
 
     def _check_bounds(self) -> None:
         given = (self.low, self.high)
@@ -120,6 +135,19 @@ class Column:
         if self.scale == "log" and not self.is_number:
             raise _unwanted(self, 'scale = "log"', "numeric and integer columns")
 
+    def _check_written(self) -> None:
+        """How cells are written: only what the kind has, and signs that can be told apart."""
+        if self.words and self.kind != "boolean":
+            raise _unwanted(self, "words", "boolean columns")
+        if self.words:
+            check_names(self.words, f"words of column {self.name!r} (no, then yes)", 2, least=2)
+        if self.format is not None:
+            _check_format(self)
+        signs = (self.decimal, self.thousands, self.prefix, self.suffix)
+        if signs != (None, "", "", "") and not self.is_number:
+            raise _unwanted(self, "decimal, thousands, prefix and suffix", "columns of numbers")
+        _check_signs(self)
+
     @property
     def is_number(self) -> bool:
         """Whether cells are numbers, so that it may be a label to predict by regression."""
@@ -133,7 +161,40 @@ class Column:
     @property
     def classes(self) -> tuple[str, ...]:
         """The classes it gives as a label."""
-        return ("false", "true") if self.kind == "boolean" else self.categories
+        return (self.words or ("false", "true")) if self.kind == "boolean" else self.categories
+
+
+def _check_format(column: Column) -> None:
+    if column.kind not in ("date", "timestamp"):
+        raise _unwanted(column, "format", "date and timestamp columns")
+    parts = re.findall(r"%(.)", column.format) if isinstance(column.format, str) else []
+    day = {*parts} & {*"d"} and {*parts} & {*"mbB"} and {*parts} & {*"yY"}
+    clock = {*parts} & {*"HI"}
+    if not day or {*parts} - {*"dmbByYHIMSfp"} or (column.kind == "date" and clock):
+        raise SchemaError(
+            f'format of {column.kind} column {column.name!r}, such as "%d.%m.%Y"'
+            + ("" if column.kind == "date" else ' or "%d.%m.%Y %H:%M"'),
+            repr(column.format),
+            "use %d, %m, %Y, and for times %H, %M, %S",
+        )
+
+
+def _check_signs(column: Column) -> None:
+    fits = column.decimal in (None, ".", ",")
+    fits = fits and column.thousands in ("", ".", ",", "'", "’", *BLANKS)
+    if not fits or column.thousands == (column.decimal or "."):
+        raise SchemaError(
+            f"decimal of column {column.name!r} a point or comma, thousands another sign",
+            f"{column.decimal!r} and {column.thousands!r}",
+            "correct them",
+        )
+    for part in (column.prefix, column.suffix):
+        if not isinstance(part, str) or re.search(r"[\d.,+\-\n\r]", part):
+            raise SchemaError(
+                f"prefix and suffix of column {column.name!r} without digits and signs of numbers",
+                repr(part),
+                "correct it",
+            )
 
 
 def parse_bound(kind: str, value: object) -> Bound:

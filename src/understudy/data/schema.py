@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 from understudy.data.column import KINDS, MAX_CATEGORIES, Column, is_whole
+from understudy.data.dialect import FileForm
 from understudy.data.layout import PATTERN, check_layout
 from understudy.data.names import MAX_COLUMNS, check_name, check_names
 from understudy.data.rules import Rule, check_rules
@@ -35,7 +36,7 @@ class Schema:
     ``columns`` are a table's columns or a series' channels. ``classes`` come from the
     label column (tables) or are given (images, series); ``("all",)`` if there is none. A table's
     label may be a number: then there are no classes, and it is a feature like the others.
-    ``rules`` say what must hold between columns (`rules`).
+    ``rules`` say what must hold between columns (`rules`), ``file`` how CSV files are written.
     ``ignore`` names columns a file may hold that are never used; ``missing_as`` the
     cell texts that mean "missing" (unless a column lists one as a category). For images,
     ``label`` may name the attribute that the classes are about; ``resize`` lets image files
@@ -71,6 +72,7 @@ class Schema:
     pattern: str = PATTERN
     first: int = 0
     rules: tuple[Rule, ...] = ()
+    file: FileForm = FileForm()
 
     def __post_init__(self) -> None:
         self.check()

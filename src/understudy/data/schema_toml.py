@@ -26,6 +26,7 @@ from dataclasses import fields
 from datetime import date
 from typing import Any
 
+from understudy.data.dialect import FileForm
 from understudy.data.names import nearest
 from understudy.data.rules import LIMITS, Test, parse_rules
 from understudy.data.schema import Column, Schema
@@ -39,8 +40,9 @@ else:
 __all__ = ["parse", "write"]
 
 _COLUMN_KEYS = [f.name for f in fields(Column) if f.name != "name"]
-_SCHEMA_KEYS = [f.name for f in fields(Schema) if f.name != "rules"]
-_LISTS = ("classes", "balance", "shape", "ignore", "missing_as", "categories")
+_SCHEMA_KEYS = [f.name for f in fields(Schema) if f.name not in ("rules", "file")]
+_FILE_KEYS = [f.name for f in fields(FileForm)]
+_LISTS = ("classes", "balance", "shape", "ignore", "missing_as", "categories", "words")
 
 
 def parse(text: str) -> Schema:
@@ -49,7 +51,8 @@ def parse(text: str) -> Schema:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SchemaError("a schema in TOML", str(error), "correct that line") from None
-    _known(raw, [*_SCHEMA_KEYS, "rule"], "schema")
+    _known(raw, [*_SCHEMA_KEYS, "rule", "file"], "schema")
+    file = _file(raw.pop("file", {}))
     rules = parse_rules(raw.pop("rule", []))
     columns = _tables(raw.pop("columns", {}))
     _classified(columns)
@@ -58,12 +61,14 @@ def parse(text: str) -> Schema:
     values["ignore"] = (*values.get("ignore", ()), *ignored)
     _required(values, ("kind", "name", "records"), "the schema")
     kept = tuple(_column(n, entry) for n, entry in columns.items() if n not in ignored)
-    return Schema(columns=kept, rules=rules, **values)
+    return Schema(columns=kept, rules=rules, file=file, **values)
 
 
 def write(schema: Schema) -> str:
     """The canonical text of a schema."""
     lines = _entries(schema, [k for k in _SCHEMA_KEYS if k != "columns"])
+    if schema.file != FileForm():
+        lines += ["", "[file]", *_entries(schema.file, _FILE_KEYS)]
     for column in schema.columns:
         lines += ["", f"[columns.{toml_key(column.name)}]", *_entries(column, _COLUMN_KEYS)]
     for rule in schema.rules:
@@ -87,7 +92,14 @@ def toml_value(value: object) -> str:
     return str(value).lower()
 
 
-def _entries(item: Schema | Column, keys: list[str]) -> list[str]:
+def _file(raw: Any) -> FileForm:
+    if not isinstance(raw, dict):
+        raise SchemaError("file as a [file] table", "something else", "write [file]")
+    _known(raw, _FILE_KEYS, "[file]")
+    return FileForm(**{key: _plain(key, value) for key, value in raw.items()})
+
+
+def _entries(item: Schema | Column | FileForm, keys: list[str]) -> list[str]:
     """``key = value`` for each field that is not at its default."""
     defaults = {f.name: f.default for f in fields(item)}
     if isinstance(item, Schema):

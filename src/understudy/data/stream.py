@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from understudy.data.dialect import FileForm
 from understudy.data.records import Records
 from understudy.data.schema import Schema
 from understudy.data.series import series_to_frame
@@ -72,15 +74,20 @@ class Writer:
         if frame is None:
             self._batches.append(batch)
         elif self._csv:
-            _dated(frame, self._schema).to_csv(
-                self._partial,
-                mode="a" if self.rows else "w",
-                header=not self.rows,
-                index=False,
-                compression="gzip" if self.path.suffix == ".gz" else None,
-            )
+            self._write_lines(frame)
         else:
             self._write_parquet(frame)
+
+    def _write_lines(self, frame: pd.DataFrame) -> None:
+        from understudy.data.written import header, lines
+
+        form = FileForm() if self._schema is None else self._schema.file
+        text = lines(frame, self._schema, form.separator)
+        if not self.rows:
+            text = form.mark + header(frame, form.separator).encode() + text
+        opened = gzip.open if self.path.suffix == ".gz" else open
+        with opened(self._partial, "ab" if self.rows else "wb") as file:
+            file.write(form.encode(text))
 
     def _write_parquet(self, frame: pd.DataFrame) -> None:
         import pyarrow
@@ -115,17 +122,6 @@ class Writer:
             arrays["y"] = np.concatenate(labels)
         with open(self._partial, "wb") as file:
             np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-
-
-def _dated(frame: pd.DataFrame, schema: Schema | None) -> pd.DataFrame:
-    """Days and times as text; without a schema, those at midnight throughout are days."""
-    declared = {c.name: c.kind == "date" for c in schema.columns} if schema is not None else {}
-    texts = {}
-    for name in frame.select_dtypes("datetime").columns:
-        cells = frame[name]
-        day = declared.get(name, bool((cells.dropna() == cells.dropna().dt.normalize()).all()))
-        texts[name] = cells.dt.strftime("%Y-%m-%d" if day else "%Y-%m-%d %H:%M:%S")
-    return frame.assign(**texts)
 
 
 def _check_name(name: str, kind: str, *, cut: bool) -> None:

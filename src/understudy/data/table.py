@@ -1,14 +1,15 @@
 """Reading files: tables here, images and series through `arrays`.
 
-A file is read by the public schema: its columns must be the declared ones, cells are
-read by declared kind (never guessed), and a file without rows is a site without rows.
+A file is read by the public schema: its columns must be the declared ones, cells are read by
+declared kind (never guessed) in whatever form the file writes them, which is said, and a file
+without rows is a site without rows.
 No error quotes a record's values.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,9 @@ import pandas as pd
 
 from understudy.data.arrays import load_npz, main_array, read_arrays
 from understudy.data.cells import read_cells, settle, texts, to_array
+from understudy.data.csv_file import is_blank, read_texts
+from understudy.data.form import Form
+from understudy.data.forms import LEAST, find_forms
 from understudy.data.layout import file_columns
 from understudy.data.records import Progress, Records, check_size, file_kind, some, unreadable
 from understudy.data.schema import Schema
@@ -25,17 +29,23 @@ from understudy.errors import DataError
 
 __all__ = ["Records", "from_frame", "read", "write"]
 
+Said = Callable[[str], None]
+_log = logging.getLogger(__name__)
 
-def read(path: str | Path, schema: Schema, *, progress: Progress | None = None) -> Records:
+
+def read(
+    path: str | Path, schema: Schema, *, progress: Progress | None = None, said: Said = _log.info
+) -> Records:
     """Read a file (or a folder of images) by its public schema.
 
-    ``progress`` is told how many image files were read, of how many.
+    ``progress`` is told how many image files were read, of how many; ``said`` how the file is
+    written where that is out of the ordinary.
     """
     path = Path(path)
     if not path.exists():
         raise DataError("a data file", f"nothing at {path}", _found_by(path))
     if schema.kind == "table" or is_series_table(path, schema):
-        return from_frame(read_frame(path, schema), schema)
+        return from_frame(read_frame(path, schema, said), schema, said)
     return read_arrays(path, schema, progress=progress)
 
 
@@ -55,7 +65,7 @@ def is_series_table(path: Path, schema: Schema) -> bool:
     return True
 
 
-def from_frame(frame: pd.DataFrame, schema: Schema) -> Records:
+def from_frame(frame: pd.DataFrame, schema: Schema, said: Said = _log.info) -> Records:
     """Check a table against the schema and type its columns, in declared order.
 
     A table of series becomes arrays, cut as the schema's layout says.
@@ -65,13 +75,24 @@ def from_frame(frame: pd.DataFrame, schema: Schema) -> Records:
     check_columns(list(frame.columns), schema)
     if schema.kind == "series":
         return series_from_frame(frame, schema)
+    forms = written(frame, schema, said)
     columns = {}
     for column in schema.columns:
-        cells = read_cells(column, frame[column.name], schema.missing_as)
+        form = forms.get(column.name)
+        cells = read_cells(column, frame[column.name], schema.missing_as, form)
         cells = settle(column, cells, is_label=column.name == schema.label)
         columns[column.name] = to_array(column, cells.values, cells.missing)
     person = None if schema.person is None else texts(frame[schema.person]).to_numpy()
     return Records(frame=pd.DataFrame(columns), person=person)
+
+
+def written(frame: pd.DataFrame, schema: Schema, said: Said) -> dict[str, Form]:
+    """How each column of a table is written; what is out of the ordinary is ``said``."""
+    least = max(LEAST, (schema.rows_per_person or 0) + 1)
+    forms = find_forms(schema.columns, frame, schema.missing_as, least)
+    for note in forms.notes:
+        said(note)
+    return forms.picked
 
 
 def _check_declared(schema: Schema) -> None:
@@ -109,12 +130,12 @@ def check_columns(names: Sequence[str], schema: Schema, person_apart: bool = Fal
         )
 
 
-def read_frame(path: Path, schema: Schema | None = None) -> pd.DataFrame:
+def read_frame(path: Path, schema: Schema | None = None, said: Said = _log.info) -> pd.DataFrame:
     """A table's raw cells without the ignored columns. Text stays text."""
     kind = file_kind(path)
     check_size(path.stat().st_size)
     if kind == "csv":
-        return _read_csv(path, schema)
+        return _read_csv(path, schema, said)
     if kind == "parquet":
         return _read_parquet(path, schema)
     if schema is None:
@@ -127,42 +148,16 @@ def is_empty(path: Path) -> bool:
     """Whether a file holds nothing at all, not even the names of columns or arrays."""
     if not path.is_file() or not path.name.lower().removesuffix(".gz").endswith(".csv"):
         return path.is_file() and path.stat().st_size == 0
-    try:
-        _read_header(path)
-    except pd.errors.EmptyDataError:
-        return True
-    except (OSError, EOFError, ValueError):
-        return False  # damaged: the reader says how
-    return False
+    return is_blank(path)
 
 
-_CSV = dict(dtype=str, keep_default_na=False, encoding="utf-8-sig", skipinitialspace=True)
-
-
-def _read_header(path: Path) -> list[str]:
-    top = pd.read_csv(path, header=None, nrows=1, **_CSV)  # type: ignore[call-overload]
-    return [str(name).strip() for name in top.iloc[0]]
-
-
-def _read_csv(path: Path, schema: Schema | None) -> pd.DataFrame:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            names = _read_header(path)
-            _check_names(names, schema)
-            frame = pd.read_csv(  # type: ignore[call-overload]
-                path, header=0, names=names, index_col=False, **_CSV
-            )
-    except pd.errors.EmptyDataError:
+def _read_csv(path: Path, schema: Schema | None, said: Said) -> pd.DataFrame:
+    wanted = () if schema is None else file_columns(schema)
+    frame, dialect = read_texts(path, wanted, lambda names: _check_names(names, schema))
+    for note in dialect.describe():
+        said(f"{path.name}: {note}")
+    if frame is None:
         return _no_rows(schema)
-    except (pd.errors.ParserError, pd.errors.ParserWarning):
-        raise DataError(
-            "as many cells in each line as columns", "more or fewer", "re-export it"
-        ) from None
-    except UnicodeError:
-        raise DataError("text in UTF-8", "another encoding", "re-export it as UTF-8") from None
-    except (OSError, EOFError, ValueError) as error:
-        raise unreadable(path, error) from None
     return frame if schema is None else frame.drop(columns=list(schema.ignore), errors="ignore")
 
 

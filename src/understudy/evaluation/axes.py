@@ -71,7 +71,7 @@ def _boolean_axis(column: Column, start: int) -> Axis:
         yes = (rows.x[:, start] > 0.5).astype(np.int64)
         return np.where(rows.x[:, start + 1] > 0.5, 2, yes) if column.missing else yes
 
-    names = ("false", "true") + (("missing",) if column.missing else ())
+    names = column.classes + (("missing",) if column.missing else ())
     return Axis(column.name, column.kind, values, names, column)
 
 

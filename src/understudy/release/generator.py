@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.cells import TRUTHS
+from understudy.data.cells import truths
 from understudy.data.names import nearest
 from understudy.data.schema import Schema
 from understudy.errors import ReleaseError
@@ -181,8 +181,9 @@ def class_of(label: str | int | None, schema: Schema) -> int | None:
     if label is None:
         return None
     name = str(label)
-    if schema.classes == ("false", "true") and name.lower() in TRUTHS:
-        return int(TRUTHS[name.lower()])
+    column = schema.label_column
+    if column is not None and column.kind == "boolean" and name.casefold() in truths(column):
+        return int(truths(column)[name.casefold()])
     if name in schema.classes:
         return schema.classes.index(name)
     if schema.task == "regression":

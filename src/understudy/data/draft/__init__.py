@@ -14,11 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from understudy.data.arrays import load_npz
+from understudy.data.dialect import FileForm, find_dialect
 from understudy.data.draft.columns import find_table
 from understudy.data.draft.files import find_arrays, find_images
 from understudy.data.draft.series import SeriesHints, find_series, looks_long
 from understudy.data.draft.text import Found, Setting, render, warnings
 from understudy.data.leaf import is_leaf
+from understudy.data.records import file_kind
 from understudy.data.table import read_frame
 from understudy.errors import DataError
 
@@ -56,5 +58,18 @@ def _find(path: Path, label: str | None, series: SeriesHints | None) -> Found:
         return find_images(path, label)
     if path.suffix == ".npz":
         return find_arrays(load_npz(path))
-    frame = read_frame(path)
-    return replace(find_table(frame, label), warnings=looks_long(frame, label))
+    said: list[str] = []
+    frame = read_frame(path, said=said.append)
+    found = find_table(frame, label, _file(path))
+    return replace(found, warnings=(*said, *looks_long(frame, label)))
+
+
+def _file(path: Path) -> tuple[Setting, ...]:
+    """How the file is written, so that synthetic files are written alike."""
+    if file_kind(path) != "csv":
+        return ()
+    dialect = find_dialect(path)
+    form = {"separator": dialect.separator, "encoding": dialect.encoding}
+    default = FileForm()
+    said = {key: value for key, value in form.items() if value != getattr(default, key)}
+    return tuple(Setting(f"file.{key}", value, "as this file") for key, value in said.items())

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from understudy.data.cells import TRUTHS, read_cells, texts
-from understudy.data.draft.text import BOUNDS, SEEN, Found, FoundColumn, Setting
+from understudy.data.cells import TRUTHS, read_cells
+from understudy.data.column import BOUNDED
+from understudy.data.draft.bounds import heavy, months, outwards, robust
+from understudy.data.draft.text import BOUNDS, CUT, LOG, SEEN, Found, FoundColumn, Setting
+from understudy.data.form import ISO, Form
+from understudy.data.forms import Forms, find_form, find_forms
 from understudy.data.schema import MISSING_AS, Column
+from understudy.data.texts import text_array
 from understudy.errors import DataError
 
 __all__ = [
@@ -46,6 +52,7 @@ CLASSES = (
     "few different numbers, so taken as classes; as a number: kind integer or numeric, and bounds"
 )
 UNLABELLED = "some rows have no label: fill them, or leave those rows out"
+ONE_TEXT = 'List all public categories, or kind = "ignore"'
 ONE_CLASS = "List all public categories, or remove label and ignore the column"
 KEEP = "Give it a kind and public bounds"
 
@@ -54,9 +61,19 @@ def find_table(frame: pd.DataFrame, label: str | None, extra: tuple[Setting, ...
     """A plain table: a row is a record."""
     names = [str(column).strip() for column in frame.columns]
     _check_header(names, len(frame), label)
-    columns = tuple(_find(c, frame.iloc[:, i], c == label) for i, c in enumerate(names))
+    frame = frame.set_axis(names, axis=1)
+    counted = {name: count_cells(frame[name]) for name in names}
+    kinds = {name: _kind(counts) for name, (counts, _) in counted.items()}
+    forms = _forms(frame, kinds)
+    columns = tuple(_find(n, *counted[n], kinds[n], forms, n == label) for n in names)
     labels = () if label is None else (Setting("label", label),)
     return Found((*top("table", len(frame)), *labels, *extra), columns)
+
+
+def _forms(frame: pd.DataFrame, kinds: Mapping[str, str]) -> Forms:
+    """How the file writes its numbers and days; a human checks it, so one row may decide."""
+    formed = [_probe(kind, name) for name, kind in kinds.items() if kind in BOUNDED]
+    return find_forms(formed, frame, MISSING_AS, least=1)
 
 
 def top(kind: str, rows: int, remark: str = "") -> tuple[Setting, ...]:
@@ -75,11 +92,15 @@ def _check_header(names: list[str], rows: int, label: str | None) -> None:
         raise DataError("the label among the columns", repr(label), "check its name")
 
 
-def _find(name: str, cells: pd.Series, is_label: bool) -> FoundColumn:
-    counts, missing = count_cells(cells)
-    if not is_label and (why := _identifies(name, counts)):
+def _find(
+    name: str, counts: pd.Series, missing: int, kind: str, forms: Forms, is_label: bool
+) -> FoundColumn:
+    if not is_label and (why := _identifies(name, counts, kind)):
         return FoundColumn(name, why=why)
-    found = _label(name, counts) if is_label else _by_values(name, counts)
+    form = forms.picked.get(name, Form())
+    found = _label(name, counts, kind, form) if is_label else _by_values(name, counts, kind, form)
+    if not found.why and found.kind in BOUNDED:
+        found = _with_form(found, form, forms.chosen.get(name))
     if missing and is_label:
         return replace(found, remarks=(*found.remarks, UNLABELLED))
     if not missing or found.why:
@@ -88,39 +109,67 @@ def _find(name: str, cells: pd.Series, is_label: bool) -> FoundColumn:
     return replace(found, settings={**found.settings, "missing": True}, remarks=remarks)
 
 
-def _label(name: str, counts: pd.Series) -> FoundColumn:
+def _with_form(found: FoundColumn, form: Form, chosen: str | None) -> FoundColumn:
+    """The column with the signs or the format in which the file writes it."""
+    signs = {"thousands": form.thousands, "prefix": form.prefix, "suffix": form.suffix}
+    said = {key: sign for key, sign in signs.items() if sign}
+    if form.decimal == "," or (chosen and not form.format):
+        said["decimal"] = form.decimal
+    if form.format not in ("", ISO, "%Y-%m-%d"):
+        said["format"] = form.format
+    remarks = [f"written with {form.describe()}"] if form.describe() else []
+    remarks += [f"check: {chosen}"] if chosen else []
+    return replace(found, settings={**found.settings, **said}, remarks=(*found.remarks, *remarks))
+
+
+def _kind(counts: pd.Series) -> str:
+    """What all texts of a column are: boolean, a number, a day, a time, or text."""
+    if not len(counts) or {text.casefold() for text in counts.index} <= set(TRUTHS):
+        return "boolean" if len(counts) else "text"
+    kinds = ("numeric", "date", "timestamp")
+    return next((kind for kind in kinds if numbers(counts, kind) is not None), "text")
+
+
+def _label(name: str, counts: pd.Series, kind: str, form: Form) -> FoundColumn:
     """Classes, or a number to predict where there are many."""
     if len(counts) == 1:
         return FoundColumn(name, why=f"{CONSTANT}: nothing to predict", choice=ONE_CLASS)
-    many = len(counts) > min(LEVELS, int(counts.sum()) / 2)
-    for kind in ("integer", "numeric") if len(counts) else ():
-        values = numbers(counts, kind)
-        if values is not None and many:
-            found = find_bounds(name, kind, values)
-            return replace(found, remarks=(*found.remarks, REGRESSION))
-        if values is not None:
-            found = _by_texts(name, counts)
-            return replace(found, remarks=(*found.remarks, CLASSES))
-    return _by_texts(name, counts)
+    if kind == "numeric" and len(counts) > min(LEVELS, int(counts.sum()) / 2):
+        found = _by_values(name, counts, kind, form)
+        return replace(found, remarks=(*found.remarks, REGRESSION))
+    found = _by_texts(name, counts)
+    return replace(found, remarks=(*found.remarks, CLASSES)) if kind == "numeric" else found
 
 
-def _by_values(name: str, counts: pd.Series) -> FoundColumn:
-    if len(counts) and {text.lower() for text in counts.index} <= set(TRUTHS):
-        return FoundColumn(name, "boolean", remarks=("guess: only yes/no values seen",))
-    for kind in ("integer", "numeric", "date", "timestamp") if len(counts) else ():
-        values = numbers(counts, kind)
-        if values is not None:
-            found = find_bounds(name, kind, values)
-            few = kind == "integer" and len(values) <= RARE and not found.why
-            more = ("few different values: is it rather a category?",) if few else ()
-            return replace(found, remarks=(*found.remarks, *more))
-    return _by_texts(name, counts)
+def _by_values(name: str, counts: pd.Series, kind: str, form: Form) -> FoundColumn:
+    if kind == "boolean":
+        words = _words(counts)
+        settings = {} if words in ((), ("false", "true")) else {"words": words}
+        return FoundColumn(name, "boolean", settings, ("guess: only yes/no values seen",))
+    values = numbers(counts, kind, form) if kind in BOUNDED else None
+    if values is None:
+        return _by_texts(name, counts)
+    kind = "integer" if kind == "numeric" and (values == np.rint(values)).all() else kind
+    found = find_bounds(name, kind, values, counts.to_numpy())
+    few = kind == "integer" and len(values) <= RARE and not found.why
+    more = ("few different values: is it rather a category?",) if few else ()
+    return replace(found, remarks=(*found.remarks, *more))
+
+
+def _words(counts: pd.Series) -> tuple[str, ...]:
+    """No and yes as the file writes them, if it has one word for each."""
+    sides: list[list[str]] = [[], []]
+    for text in counts.index:
+        sides[int(TRUTHS[text.casefold()])].append(text)
+    return (sides[0][0], sides[1][0]) if all(len(side) == 1 for side in sides) else ()
 
 
 def _by_texts(name: str, counts: pd.Series) -> FoundColumn:
     """Categories, unless there are none or too many."""
     if not len(counts):
         return FoundColumn(name, why="no values")
+    if len(counts) == 1:
+        return FoundColumn(name, why=CONSTANT, choice=ONE_TEXT)
     if len(counts) > MAX_LISTED:
         return FoundColumn(name, why=f"more than {MAX_LISTED} different texts: group them")
     few = bool((counts < RARE).any())
@@ -129,62 +178,69 @@ def _by_texts(name: str, counts: pd.Series) -> FoundColumn:
     return FoundColumn(name, "categorical", categories, (SEEN, rare) if few else (SEEN,))
 
 
-def find_bounds(name: str, kind: str, values: np.ndarray) -> FoundColumn:
+def find_bounds(
+    name: str, kind: str, values: np.ndarray, counts: np.ndarray | None = None
+) -> FoundColumn:
     """A column with bounds. One without variety is left to a human.
 
-    Bounds around a single value would reveal it.
+    Bounds around a single value would reveal it. ``counts`` are the rows of each value.
     """
     if (values == values[0]).all():
         return FoundColumn(name, why=CONSTANT, choice=f'{KEEP}, or kind = "ignore"')
-    low, high = outwards(float(values.min()), float(values.max()))
-    settings: dict[str, object] = {"low": low, "high": high}
+    counts = np.ones(len(values)) if counts is None else counts
+    log = kind in ("integer", "numeric") and heavy(values, counts)
+    low, high, cut = robust(values, counts)
+    if log:
+        low, high, cut = float(values.min()), float(values.max()), False
+    remarks: tuple[str, ...] = (CUT,) if cut else (BOUNDS,)
+    settings = {**_bounds(kind, low, high), **_decimals(kind, values)}
+    if log:
+        settings, remarks = {**settings, "scale": "log"}, (*remarks, LOG)
+    return FoundColumn(name, kind, settings, remarks)
+
+
+def _bounds(kind: str, low: float, high: float) -> dict[str, object]:
+    """Rounded outwards, in the column's own terms."""
     if kind in ("date", "timestamp"):
-        unit = "D" if kind == "date" else "s"
-        first, last = (np.int64(v).astype(f"datetime64[{unit}]").item() for v in (low, high))
-        settings = {"low": first, "high": last}
-    elif kind == "integer":
-        settings = {"low": int(low), "high": int(high)}
-    else:
-        near = (d for d in range(9) if np.allclose(values, values.round(d), 0, 1e-12))
-        places = next(near, None)
-        settings |= {} if places is None else {"decimals": places}
-    return FoundColumn(name, kind, settings, (BOUNDS,))
+        first, last = months(low, high, "D" if kind == "date" else "s")
+        return {"low": first, "high": last}
+    low, high = outwards(low, high)
+    if kind == "integer":
+        return {"low": math.floor(low), "high": math.ceil(high)}
+    return {"low": low, "high": high}
 
 
-def outwards(low: float, high: float) -> tuple[float, float]:
-    """Round bounds outwards to one digit of their span, never on the extremes (but for zero)."""
-    span = max(high - low, 1e-6 * abs(low), 1e-6 * abs(high), 1e-9)
-    power = math.floor(math.log10(span))
-    down, up = 0.0 - _above(-low, power), _above(high, power)
-    return down, up if up > down else 10.0**power
-
-
-def _above(value: float, power: int) -> float:
-    """The next multiple of 10^power; zero stays, and is never crossed."""
-    if value == 0:
-        return 0.0
-    step = 10.0**power
-    up = round((math.floor(value / step) + 1) * step, -power)
-    if up <= value:  # the division rounded past the value
-        up = round(up + step, -power)
-    return min(up, 0.0) if value < 0 else up
+def _decimals(kind: str, values: np.ndarray) -> dict[str, object]:
+    """As many decimals as the values have, if that is few."""
+    if kind != "numeric":
+        return {}
+    near = (d for d in range(9) if np.allclose(values, values.round(d), 0, 1e-12))
+    places = next(near, None)
+    return {} if places is None else {"decimals": places}
 
 
 def count_cells(cells: pd.Series) -> tuple[pd.Series, int]:
     """How often each text occurs, and how many cells are missing."""
-    text = texts(cells)
-    missing = cells.isna() | text.isin(MISSING_AS)
-    return text[~missing].astype(object).value_counts(), int(missing.sum())
+    held = text_array(cells, MISSING_AS)
+    counted = held.drop_null().value_counts()
+    values, counts = counted.field(0).to_pylist(), counted.field(1).to_numpy()
+    return pd.Series(counts, pd.Index(values, dtype=object)), held.null_count
 
 
-def numbers(counts: pd.Series, kind: str) -> np.ndarray | None:
+def numbers(counts: pd.Series, kind: str, form: Form | None = None) -> np.ndarray | None:
     """The different values if all can be read as this kind, and are finite."""
-    dated = kind in ("date", "timestamp")
-    low, high = ("1900-01-01", "2100-01-01") if dated else (-1, 1)
-    column = Column("draft", kind, low, high)  # type: ignore[arg-type]
-    cells = read_cells(column, pd.Series(counts.index), ())
+    column, texts = _probe(kind), pd.Series(counts.index, dtype="str")
+    form = form or find_form(column, text_array(texts, ()), least=1)
+    cells = read_cells(column, texts, (), form)
     fits = not cells.wrong.any() and np.isfinite(cells.values).all()
     return cells.values if fits and np.abs(cells.values).max(initial=0) < FAR else None
+
+
+def _probe(kind: str, name: str = "draft") -> Column:
+    """A column of a kind, to read cells by."""
+    dated = kind in ("date", "timestamp")
+    low, high = ("1900-01-01", "2100-01-01") if dated else (-1, 1)
+    return Column(name, kind, low, high)  # type: ignore[arg-type]
 
 
 def names_someone(name: str) -> bool:
@@ -193,14 +249,14 @@ def names_someone(name: str) -> bool:
     return IDENTIFIER.search(words) is not None
 
 
-def _identifies(name: str, counts: pd.Series) -> str:
+def _identifies(name: str, counts: pd.Series, kind: str) -> str:
     """Why a column looks as if it could name a person, if it does."""
     if names_someone(name):
         return "the name suggests an identifier or personal data"
     rows, distinct = int(counts.sum()), len(counts)
-    if rows < MANY or distinct <= rows / 2 or numbers(counts, "timestamp") is not None:
+    if rows < MANY or distinct <= rows / 2 or kind in ("date", "timestamp"):
         return ""
-    if numbers(counts, "numeric") is None:
+    if kind == "text":
         return "most rows have another text, as in names or free text"
     if distinct == rows and numbers(counts, "integer") is not None:
         return "every row has another value, as in identifiers"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from understudy.data.schema_toml import toml_key, toml_value
 
-__all__ = ["BOUNDS", "SEEN", "Found", "FoundColumn", "Setting", "render", "warnings"]
+__all__ = ["BOUNDS", "CUT", "LOG", "SEEN", "Found", "FoundColumn", "Setting", "render", "warnings"]
 
 HEADER = """\
 # A DRAFT, made by looking at rows that may be private. Nothing here is public knowledge yet.
@@ -15,6 +15,8 @@ HEADER = """\
 # sure that it gives nobody away. Then delete the remark. See also: understudy schema check
 """
 BOUNDS = "guess: bounds from the rows, rounded outwards"
+CUT = "guess: bounds around most rows, rounded outwards; widen them if the few beyond matter"
+LOG = 'a heavy tail, so scale = "log"; "linear" if that is wrong'
 SEEN = "guess: the categories seen; add those that are possible"
 
 
@@ -69,7 +71,7 @@ def _line(setting: Setting) -> str:
 
 def warnings(found: Found) -> list[str]:
     """What a draft reveals and leaves open, in plain words."""
-    bounded = sum(BOUNDS in column.remarks for column in found.columns)
+    bounded = sum(bool({BOUNDS, CUT} & {*column.remarks}) for column in found.columns)
     listed = sum(SEEN in column.remarks for column in found.columns)
     said = [*found.warnings]
     said.append("The draft was made from the rows: read and edit it before anyone else sees it.")
