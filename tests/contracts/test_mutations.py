@@ -52,7 +52,7 @@ from understudy.recipes.dp_fed_wae import parts
 from understudy.recipes.dpd_fvae import records as records_module
 from understudy.rng import Draws, NoiseSource, Streams
 from understudy.runtime import wire
-from understudy.runtime.networked import Participant
+from understudy.runtime.participant import Participant
 from understudy.runtime.store import Store
 
 Patch = pytest.MonkeyPatch

@@ -18,9 +18,10 @@ from torch import Tensor
 from understudy.data.shards import Shards
 from understudy.errors import PrivacyError
 from understudy.privacy.clip import Bounded, Receipt, Sealed, clip, clipped_sum, counted
-from understudy.privacy.gaussian import Gaussian, Plain
+from understudy.privacy.clipped import Clipped
 from understudy.privacy.mechanism import Use
 from understudy.privacy.plan import Part, Phase, PrivacyPlan
+from understudy.privacy.terms import Kind
 from understudy.rng import Draws
 
 __all__ = ["Site", "Update", "seal"]
@@ -125,14 +126,16 @@ class Site:
         """Step slot: noise one clipped sum of record gradients, here and now."""
         use = self.use(part)
         mechanism = clipping(use.part)
+        if use.part.where != "step":
+            raise PrivacyError("a part of the step slot", use.part.where, "fix the recipe")
         noised, receipts = mechanism.add_noise(mechanism.bounded(bounded, use), use)
         self.receipts += receipts
         return noised
 
 
-def clipping(part: Part) -> Gaussian | Plain:
+def clipping(part: Part) -> Clipped:
     """The mechanism of a part that is clipped."""
-    if not isinstance(part.mechanism, (Gaussian, Plain)):
+    if not isinstance(part.mechanism, Clipped):
         raise PrivacyError(
             f"part {part.name!r} to be clipped", f"{part.mechanism.name}", "fix the recipe"
         )
@@ -166,7 +169,8 @@ def seal(site: Site, update: Update) -> Sealed:
         receipts += made
     _check_steps(site)
     site.plan.admits(receipts)  # nothing leaves with less noise than was promised
-    return Sealed(site.plan.kind, site.round, values, tuple(receipts))
+    kind: Kind = "share" if site.plan.kind == "masked" else site.plan.kind
+    return Sealed(kind, site.round, values, tuple(receipts))
 
 
 def _silenced(update: Update, site: Site) -> Update:

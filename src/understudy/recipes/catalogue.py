@@ -14,7 +14,7 @@ _RECIPES = (
         paper="Margaritis 2021, Federated learning with differential privacy, §4.4",
         summary="Many rounds; decoders are averaged under noise, encoders stay at the sites.",
         kinds=("table", "image", "series"),
-        supports=frozenset({("site", "central"), ("site", "local")}),
+        supports=frozenset({("site", "central"), ("site", "distributed"), ("site", "local")}),
         default=("site", "central"),
         options=options.FedVAEOptions,
         rounds=400,
@@ -28,7 +28,9 @@ _RECIPES = (
         summary="Many rounds; sites send clipped decoder updates, or noised gradients of records.",
         kinds=("table", "image", "series"),
         supports=frozenset(
-            {("record", "central"), ("record", "local"), ("site", "central"), ("site", "local")}
+            (unit, trust)
+            for unit in ("record", "site")
+            for trust in ("central", "distributed", "local")
         ),
         default=("site", "central"),
         options=options.DpdFVAEOptions,
@@ -81,14 +83,9 @@ _RECIPES = (
         summary="One round, two for most tables; each site sends a bounded sum; best at small budgets.",
         kinds=("table", "image", "series"),
         supports=frozenset(
-            {
-                ("person", "central"),
-                ("person", "local"),
-                ("record", "central"),
-                ("record", "local"),
-                ("site", "central"),
-                ("site", "local"),
-            }
+            (unit, trust)
+            for unit in ("person", "record", "site")
+            for trust in ("central", "distributed", "local")
         ),
         default=("record", "central"),
         options=options.FedMomentsOptions,
@@ -101,14 +98,9 @@ _RECIPES = (
         summary="fedmoments' sums, then one of the tables that matter; keeps relations of columns.",
         kinds=("table",),
         supports=frozenset(
-            {
-                ("person", "central"),
-                ("person", "local"),
-                ("record", "central"),
-                ("record", "local"),
-                ("site", "central"),
-                ("site", "local"),
-            }
+            (unit, trust)
+            for unit in ("person", "record", "site")
+            for trust in ("central", "distributed", "local")
         ),
         default=("record", "central"),
         options=options.FedMarginalsOptions,

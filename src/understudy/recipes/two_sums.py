@@ -26,6 +26,7 @@ from understudy.federation.planning import Terms, noised_plan
 from understudy.federation.recipe import State, Task, Update
 from understudy.federation.site import Site
 from understudy.privacy.gaussian import Gaussian
+from understudy.privacy.integer import IntegerGaussian
 from understudy.privacy.plan import Phase, PrivacyPlan
 from understudy.recipes.behind import behind, pieces
 from understudy.recipes.catalogue import CATALOGUE
@@ -183,7 +184,7 @@ def _noised(
     privacy = study.privacy
     if before is None and whole.unit != "site":
         privacy = replace(privacy, clip=None)  # a row's histograms have a norm of their own
-    if isinstance(mechanism, Gaussian) and (before is None or privacy.epsilon is None):
+    if isinstance(mechanism, (Gaussian, IntegerGaussian)) and (before is None or privacy.epsilon is None):
         noise = mechanism.noise / math.sqrt(share)
         privacy = replace(privacy, epsilon=None, noise=noise)
     terms = Terms(bound=1.0 if before is None else BOUND, combine="sum")
@@ -201,9 +202,7 @@ def moments_plan(study: Study, features: int) -> PrivacyPlan:
 def noise_of(phase: Phase) -> float:
     """Deviation in every coordinate of a phase's sum; where sites add noise, each adds its own."""
     part = phase.parts[0]
-    if not isinstance(part.mechanism, Gaussian):
-        return 0.0
-    return part.mechanism.std * math.sqrt(phase.cohort if part.where == "client" else 1.0)
+    return part.mechanism.std_of_sum(part, phase)
 
 
 def hardened(schema: Schema) -> dict[str, Any]:

@@ -57,6 +57,12 @@ def start(study: Study, own: VAEOptions) -> Recipe | None:
             "give epsilon instead of noise, or leave the warm start out",
         )
     unit, trust = study.privacy.unit or "site", study.privacy.trust or "central"  # as all VAEs here
+    if trust == "distributed" and study.cohort.size is not None:
+        raise StudyError(
+            "every site in every round where a warm start's noise is added in shares",
+            "cohort.size",
+            "remove cohort.size, or the warm start: both phases need one t and one c",
+        )
     epsilon = study.privacy.epsilon * taken
     privacy = replace(study.privacy, unit=unit, trust=trust, epsilon=epsilon, clip=None)
     moments = FedMomentsOptions(own.warm_coefficients, own.warm_spread, own.warm_contrast)
