@@ -184,7 +184,8 @@ def _noised(
     privacy = study.privacy
     if before is None and whole.unit != "site":
         privacy = replace(privacy, clip=None)  # a row's histograms have a norm of their own
-    if isinstance(mechanism, (Gaussian, IntegerGaussian)) and (before is None or privacy.epsilon is None):
+    noised = isinstance(mechanism, (Gaussian, IntegerGaussian))
+    if noised and (before is None or privacy.epsilon is None):
         noise = mechanism.noise / math.sqrt(share)
         privacy = replace(privacy, epsilon=None, noise=noise)
     terms = Terms(bound=1.0 if before is None else BOUND, combine="sum")
