@@ -184,8 +184,8 @@ def _noised(
     privacy = study.privacy
     if before is None and whole.unit != "site":
         privacy = replace(privacy, clip=None)  # a row's histograms have a norm of their own
-    noised = isinstance(mechanism, (Gaussian, IntegerGaussian))
-    if noised and (before is None or privacy.epsilon is None):
+    given = before is None or privacy.epsilon is None
+    if given and isinstance(mechanism, (Gaussian, IntegerGaussian)):
         noise = mechanism.noise / math.sqrt(share)
         privacy = replace(privacy, epsilon=None, noise=noise)
     terms = Terms(bound=1.0 if before is None else BOUND, combine="sum")
