@@ -271,7 +271,7 @@ class Study:
         return plain
 
     def _public_split(self) -> dict[str, Any] | None:
-        """How rows were dealt out, which claims say; a column only if the schema lists it."""
+        """How rows were dealt out, as claims say it; a column only where the schema lists it."""
         if (cut := self.simulation) is None:
             return None
         listed = cut.split == "column" and follows(self.schema, "column", cut.options) == "row"
