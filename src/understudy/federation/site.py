@@ -85,14 +85,16 @@ class Site:
     def count(self, part: str, codes: Features, sizes: Sequence[int]) -> Bounded:
         """Per site, the histograms of its rows' codes ``[n, columns]``, side by side.
 
-        A row's share of the bound is spread evenly over the columns. Where whole sites are
-        protected, a row counts as one in all and the histograms are clipped.
+        A row's share of the bound is spread evenly over the columns; a part that is longer than
+        the histograms ends in zeros. Where whole sites are protected, a row counts as one in all
+        and the histograms are clipped.
         """
         spec = self.phase.part(part)
         whole, mechanism = self.plan.unit == "site", clipping(spec)
         limit = 1.0 if whole else mechanism.bound / mechanism.rows
         cells = _cells(self.data, codes, None, 1, max(1, _HELD // len(sizes)))
-        total = counted(cells, len(self), sizes, limit)
+        total = torch.zeros(len(self), *spec.shape, dtype=torch.float64)
+        total[:, : sum(sizes)] = counted(cells, len(self), sizes, limit)
         if whole:
             return clip(total, mechanism.bound, mechanism.blocks)
         return Bounded(total, mechanism.bound, self.plan.unit)

@@ -78,7 +78,7 @@ _RECIPES = (
         name="fedmoments",
         title="A noisy sum of class moments; on tables one of histograms before it",
         paper="our own, after DP-MERF and the moment methods",
-        summary="One round, two for most tables; each site sends a bounded sum; best at small budgets.",
+        summary="One round, or two for tables; a site sends a bounded sum; best at small budgets.",
         kinds=("table", "image", "series"),
         supports=frozenset(
             {

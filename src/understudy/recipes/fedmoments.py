@@ -129,7 +129,13 @@ def build(study: Study, own: FedMomentsOptions) -> FedMoments | TwoSums:
     """One sum, or for a table that is large enough two; whatever the study says of rounds."""
     d = _features_of(study.schema, own)
     plan = moments_plan(study, d)
-    sums = two_sums(study, plan) if study.schema.kind == "table" else None
+    sums = two_sums(study, plan, own.bounds) if study.schema.kind == "table" else None
+    if own.bounds and sums is None:
+        raise StudyError(
+            "recipe.bounds only for tables with enough rows for their noise",
+            "another study",
+            "remove it; narrow the bounds of the schema instead, from public knowledge",
+        )
     return FedMoments(study.schema, plan, own) if sums is None else sums
 
 

@@ -17,15 +17,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.column import Column, bounds
+from understudy.data.column import BOUNDED, Column, bounds
 from understudy.data.scale import from_unit, to_unit
 from understudy.data.schema import Schema
 
-__all__ = ["Margin", "clean", "codes", "margins", "spans", "total"]
+__all__ = [
+    "Cells",
+    "Margin",
+    "clean",
+    "codes",
+    "margins",
+    "most",
+    "orders",
+    "spans",
+    "total",
+    "used",
+]
 
 _HAIR = 2.0**-25  # half the width of a cell for one number: encoded rows are 32-bit floats
+_EXACT = 2**22  # whole numbers of wider ranges are not told apart by 32-bit floats
 _ROUND = 16  # at most so many round numbers of a range have a cell of their own
 _FAINT = 2.5  # so many, and a side of a range that an even split would fill counts as empty
+_ORDERS = 14  # powers of four: a range may be 10⁸ times too wide
 _CLEAR = 3.0  # standard deviations by which a spike must stand out of the noise
 
 
@@ -81,15 +94,33 @@ class Margin:
         return found
 
 
-def margins(schema: Schema, bins: int) -> tuple[Margin, ...]:
-    """The margins of a table: its columns in order, numbers in up to ``bins``, then the label."""
+def margins(schema: Schema, bins: int, ranges: np.ndarray | None = None) -> tuple[Margin, ...]:
+    """The margins of a table: its columns in order, numbers in up to ``bins``, then the label.
+
+    ``ranges`` ``[numbers, 2]`` are the parts of [0, 1] that numbers are known to use.
+    """
     found, start = [], 0
+    left = iter(() if ranges is None else ranges.tolist())
     for column in schema.features:
-        found.append(_margin(column, start, bins))
+        limits = next(left, (0.0, 1.0)) if column.kind in BOUNDED else (0.0, 1.0)
+        found.append(_margin(column, start, bins, (limits[0], limits[1])))
         start += column.width
     if schema.n_classes > 1:
         found.append(Margin(schema.label or "class", None, schema.n_classes))
     return tuple(found)
+
+
+def most(schema: Schema, bins: int) -> int:
+    """Codes of all margins together, whatever the ranges."""
+    spare = bins + 2 * _ROUND + 4  # bins, round numbers or powers of ten, and the bounds
+    columns = schema.features
+    numbers = sum(spare + c.missing for c in columns if c.kind in BOUNDED)
+    others = sum(
+        c.width if c.kind == "categorical" else 2 + c.missing
+        for c in columns
+        if c.kind not in BOUNDED
+    )
+    return numbers + others + (schema.n_classes if schema.n_classes > 1 else 0)
 
 
 def codes(found: Sequence[Margin], x: Tensor, y: Tensor) -> Tensor:
@@ -103,10 +134,10 @@ def spans(found: Sequence[Margin]) -> list[slice]:
     return [slice(end - margin.size, end) for end, margin in zip(ends, found, strict=True)]
 
 
-def _margin(column: Column, start: int, bins: int) -> Margin:
+def _margin(column: Column, start: int, bins: int, limits: tuple[float, float]) -> Margin:
     if column.kind == "categorical":
         return Margin(column.name, start, column.width, column.missing, onehot=True)
-    cells = None if column.kind == "boolean" else _cells(column, bins)
+    cells = None if column.kind == "boolean" else _cells(column, bins, limits)
     size = (2 if cells is None else len(cells.low)) + column.missing
     return Margin(column.name, start, size, column.missing, cells=cells)
 
@@ -114,30 +145,36 @@ def _margin(column: Column, start: int, bins: int) -> Margin:
 # Cells of a number.
 
 
-def _cells(column: Column, bins: int) -> Cells:
-    """By the schema alone: one for each value where values are few, else bins and spikes."""
-    low, high = bounds(column)
+def _cells(column: Column, bins: int, limits: tuple[float, float]) -> Cells:
+    """Between encoded limits: one for each value where values are few, else bins and spikes."""
+    low, high = from_unit(column, np.array(limits))
     step = _step(column)
     if step is not None and high - low <= step * (bins - 1) * (1 + 1e-9):
         at = to_unit(column, low + step * np.arange(round((high - low) / step) + 1))
         return Cells((at[1:] + at[:-1]) / 2, at, at, np.zeros(len(at), bool))
-    edges, marks = np.arange(1, bins) / bins, _marks(column)
-    if column.kind == "numeric":
-        at = to_unit(column, marks)
-        return _beside(edges, at, at - _HAIR, at + _HAIR)
+    edges = limits[0] + (limits[1] - limits[0]) * np.arange(1, bins) / bins
+    marks = _marks(column, low, high)
+    at = to_unit(column, marks)
+    if column.kind == "numeric" or high - low > _EXACT:
+        return _beside(limits, edges, at, (at - _HAIR, at + _HAIR))
     whole = np.unique(from_unit(column, edges)) + 0.5  # so that a whole number is in one cell
-    terms = (whole, marks, marks - 0.5, marks + 0.5)
-    return _beside(*(to_unit(column, values) for values in terms))
+    around = to_unit(column, marks - 0.5), to_unit(column, marks + 0.5)
+    return _beside(limits, to_unit(column, whole), at, around)
 
 
-def _beside(edges: np.ndarray, marks: np.ndarray, low: np.ndarray, high: np.ndarray) -> Cells:
-    """Bins between ``edges``, and a cell from ``low`` to ``high`` for each of the marks."""
-    inside = ((edges[:, None] > low) & (edges[:, None] < high)).any(1)
-    borders = np.unique(np.concatenate([edges[~inside], low, high]))
-    borders = borders[(borders > 0) & (borders < 1)]
+def _beside(
+    limits: tuple[float, float],
+    edges: np.ndarray,
+    marks: np.ndarray,
+    around: tuple[np.ndarray, np.ndarray],
+) -> Cells:
+    """Bins between ``edges``, and a cell of its own ``around`` each of the marks."""
+    inside = ((edges[:, None] > around[0]) & (edges[:, None] < around[1])).any(1)
+    borders = np.unique(np.concatenate([edges[~inside], *around]))
+    borders = borders[(borders > limits[0]) & (borders < limits[1])]
     at = np.searchsorted(borders, marks, side="right")
     spikes = np.zeros(len(borders) + 1, bool)
-    starts, stops = np.append(0.0, borders), np.append(borders, 1.0)
+    starts, stops = np.append(limits[0], borders), np.append(borders, limits[1])
     spikes[at], starts[at], stops[at] = True, marks, marks
     return Cells(borders, starts, stops, spikes)
 
@@ -149,9 +186,8 @@ def _step(column: Column) -> float | None:
     return None if column.decimals is None else 10.0**-column.decimals
 
 
-def _marks(column: Column) -> np.ndarray:
-    """Values that may hold many rows: the bounds, and of a number's range the roundest."""
-    low, high = bounds(column)
+def _marks(column: Column, low: float, high: float) -> np.ndarray:
+    """Values that may hold many rows: the ends, and of a number's range the roundest."""
     if not column.is_number:
         return np.array([low, high])
     found = _powers(low, high) if column.scale == "log" else _multiples(low, high)
@@ -173,6 +209,40 @@ def _powers(low: float, high: float) -> np.ndarray:
     top = math.ceil(math.log10(max(abs(low), abs(high))))
     powers = 10.0 ** np.arange(top - _ROUND // 2, top + 1)
     return np.concatenate([-powers[::-1], [0.0], powers])
+
+
+# The range that a number uses, where public bounds are far too wide.
+
+
+def orders(schema: Schema) -> tuple[Margin, ...]:
+    """Margins for a first look: numbers by sign and order of magnitude, from their anchor on."""
+    found, start = [], 0
+    for column in schema.features:
+        if column.kind in BOUNDED:
+            borders = np.unique(to_unit(column, _orders(column)))
+            borders = borders[(borders > 0) & (borders < 1)]
+            ends = np.concatenate([[0.0], borders, [1.0]])
+            cells = Cells(borders, ends[:-1], ends[1:], np.zeros(len(ends) - 1, bool))
+            size = len(cells.low) + column.missing
+            found.append(Margin(column.name, start, size, column.missing, cells=cells))
+        start += column.width
+    return tuple(found)
+
+
+def _orders(column: Column) -> np.ndarray:
+    """Powers of four below the farthest bound, away from zero or the bound next to it."""
+    low, high = bounds(column)
+    anchor = min(max(0.0, low), high)
+    steps = 4.0 ** -np.arange(_ORDERS)
+    return np.concatenate([anchor + (high - anchor) * steps, anchor - (anchor - low) * steps])
+
+
+def used(margin: Margin, noisy: np.ndarray, std: float) -> tuple[float, float]:
+    """The encoded range from the first to the last order that stands clear of the noise."""
+    assert margin.cells is not None
+    cells = margin.cells
+    seen = np.flatnonzero(noisy[: len(cells.low)] > (_CLEAR + 1) * std)
+    return (float(cells.low[seen[0]]), float(cells.high[seen[-1]])) if len(seen) else (0.0, 1.0)
 
 
 # Noise out.

@@ -141,6 +141,11 @@ class FedMomentsOptions(Settings):
         "contrast of drawn images: 8, say, is nearly black and white; 0 cuts values off",
         least=0,
     )
+    bounds: bool = setting(
+        False,
+        "tables: spend a tenth of the budget on a first sum that finds which part of far too wide "
+        "bounds a number uses",
+    )
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,17 @@ from understudy.privacy.plan import Phase, PrivacyPlan
 from understudy.recipes.behind import behind, pieces
 from understudy.recipes.catalogue import CATALOGUE
 from understudy.recipes.features import BOUND, phi, phi_width
-from understudy.recipes.margins import Margin, clean, codes, margins, spans, total
+from understudy.recipes.margins import (
+    Margin,
+    clean,
+    codes,
+    margins,
+    most,
+    orders,
+    spans,
+    total,
+    used,
+)
 from understudy.recipes.moments import Moments, denoise, taken_apart
 from understudy.recipes.standing import Standing, standing
 from understudy.release.generator import Generator
@@ -40,9 +50,20 @@ from understudy.study import Study
 __all__ = ["TwoSums", "hardened", "moments_plan", "noise_of", "two_sums"]
 
 _SHARE = 0.3  # of the budget, as μ², for the histograms
+_LOOK = 0.1  # of the budget for a first look at the bounds, where one is asked for
 _FINEST, _COARSEST = 256, 16  # bins of a number
 _CLEAR = 0.02  # bins are as fine as keeps the noise of half a range below this share of all rows
 _FAINT = 0.05  # noise of a single count, as a share of all rows, above which one sum does better
+
+
+@dataclass(frozen=True)
+class Known:
+    """The histograms: cells, their cleaned ``shares`` and noisy ``counts``, and the noise."""
+
+    margins: tuple[Margin, ...]
+    shares: np.ndarray
+    counts: np.ndarray
+    std: float
 
 
 @dataclass(frozen=True)
@@ -58,12 +79,16 @@ class TwoSums:
     @property
     def form(self) -> str:
         """What `plan` says."""
-        return f"two sums: histograms (numbers in up to {self.bins} bins), then class moments"
+        first = "bounds, then " if self._finds_bounds else ""
+        return f"{first}histograms (numbers in up to {self.bins} bins), then class moments"
+
+    @property
+    def _finds_bounds(self) -> bool:
+        return any(phase.parts[0].name == "bounds" for phase in self.plan.phases)
 
     @cached_property
-    def margins(self) -> tuple[Margin, ...]:
-        """The public cells of every column."""
-        return margins(self.schema, self.bins)
+    def _orders(self) -> tuple[Margin, ...]:
+        return orders(self.schema)
 
     def init(self, *, rng: Streams) -> State:
         """Nothing is shared before the first sum."""
@@ -74,19 +99,23 @@ class TwoSums:
         return {}
 
     def task(self, state: State, round: int) -> Task:
-        """First nothing, then the cleaned shares of every column's cells."""
-        if round < self.plan.length - 1:
-            return Task()
-        return Task({"shares": torch.from_numpy(self.shares(state)[0]).float()})
+        """What the sums before have shown: ranges, if they are looked for; shares of cells."""
+        part, known = self.plan.at(round).parts[0].name, {}
+        if part != "bounds" and self._finds_bounds:
+            known["ranges"] = self._ranges(state)
+        if part == "moments":
+            known["shares"] = self.known(state).shares
+        return Task({name: torch.from_numpy(value).float() for name, value in known.items()})
 
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """The site's histograms, or its sum of φ by class."""
-        sizes = [margin.size for margin in self.margins]
-        if site.phase.parts[0].name == "histograms":
-            coded = site.count("histograms", lambda x, y: codes(self.margins, x, y), sizes)
-            return {"histograms": coded}, {}
-        place = self.standing(task.array("shares", (sum(sizes),)))
-        return {"moments": site.sum("moments", lambda x, y: phi(place.features(x)), _own)}, {}
+        part = site.phase.parts[0].name
+        found = self._orders if part == "bounds" else self._margins(task)
+        if part != "moments":
+            sizes = [margin.size for margin in found]
+            return {part: site.count(part, lambda x, y: codes(found, x, y), sizes)}, {}
+        place = self._standing(found, task.array("shares", (self._size,)))
+        return {part: site.sum(part, lambda x, y: phi(place.features(x)), _own)}, {}
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
         """Keep the noisy sums."""
@@ -94,9 +123,9 @@ class TwoSums:
 
     def finish(self, state: State, *, rng: Streams) -> Generator:
         """Class Gaussians, denoised, behind columns with their own margins."""
-        shares, counts = self.shares(state)
-        place = self.standing(torch.from_numpy(shares).float())
-        noisy = self._moments(state, counts, place)
+        known = self.known(state)
+        place = self._standing(known.margins, torch.from_numpy(known.shares).float())
+        noisy = self._moments(state, known, place)
         found = denoise(noisy)
         made = behind(found, noisy, place, rng=rng.numpy("margins"))
         arrays = {"mean": made.mean, "factor": made.factor, **pieces(place, made.numbers)}
@@ -104,60 +133,97 @@ class TwoSums:
         config = {"width": self.schema.width, **hardened(self.schema), "numbers": [*made.numbers]}
         return Generator("copula", tensors, config, tuple(found.balance.tolist()))
 
-    def standing(self, shares: Tensor) -> Standing:
+    @property
+    def _size(self) -> int:
+        """Of the vector of all histograms."""
+        return self._histograms.parts[0].shape[0]
+
+    @property
+    def _histograms(self) -> Phase:
+        return next(p for p in self.plan.phases if p.parts[0].name == "histograms")
+
+    def _margins(self, task: Task) -> tuple[Margin, ...]:
+        """The cells of every column: public, or within ranges that a noisy sum has shown."""
+        if not self._finds_bounds:
+            return margins(self.schema, self.bins)
+        found = task.array("ranges", (len(self._orders), 2)).double().nan_to_num(0).clamp(0, 1)
+        wide = found[:, 1] > found[:, 0]
+        found = torch.where(wide[:, None], found, torch.tensor([0.0, 1.0]).double())
+        return margins(self.schema, self.bins, found.numpy())
+
+    def _standing(self, found: tuple[Margin, ...], shares: Tensor) -> Standing:
         """Where the columns stand, by the shares of their cells as a task has them."""
-        return standing(self.margins, shares.numpy(), self.schema.width)
+        return standing(found, shares.numpy(), self.schema.width)
 
-    def shares(self, state: State) -> tuple[np.ndarray, np.ndarray]:
-        """Cleaned shares of all codes, end to end, and the noisy counts they come from."""
-        if "histograms" not in state:
-            raise ReleaseError(
-                "a sum of histograms that was completed",
-                "one that was charged and cut short",
-                "start a new run in another folder; the budget that this run charged cannot be "
-                "recovered",
-            )
-        weight = math.sqrt(len(self.margins))
-        counts = state["histograms"].double().numpy() * weight
-        each = [counts[span] for span in spans(self.margins)]
-        rows, std = total(each), noise_of(self.plan.phases[-2]) * weight
-        pairs = zip(self.margins, each, strict=True)
-        return np.concatenate([clean(m, h, rows, std) for m, h in pairs]), counts
+    def _ranges(self, state: State) -> np.ndarray:
+        """The part of its bounds that each number uses ``[numbers, 2]``."""
+        weight = math.sqrt(len(self._orders))
+        counts = _completed(state, "bounds") * weight
+        std = noise_of(self.plan.phases[0]) * weight
+        pairs = zip(self._orders, spans(self._orders), strict=True)
+        return np.array([used(margin, counts[span], std) for margin, span in pairs])
 
-    def _moments(self, state: State, counts: np.ndarray, place: Standing) -> Moments:
+    def known(self, state: State) -> Known:
+        """What the histograms say of every column."""
+        found = self._margins(self.task(state, self.plan.length - 2))
+        weight = math.sqrt(len(found))
+        counts = _completed(state, "histograms") * weight
+        each = [counts[span] for span in spans(found)]
+        rows, std = total(each), noise_of(self._histograms) * weight
+        shares = np.zeros(len(counts))
+        for margin, span, histogram in zip(found, spans(found), each, strict=True):
+            shares[span] = clean(margin, histogram, rows, std)
+        return Known(found, shares, counts, std)
+
+    def _moments(self, state: State, known: Known, place: Standing) -> Moments:
         """The second sum, its counts by class weighed against those of the first."""
-        noisy = taken_apart(
-            state["moments"].double().numpy(), noise_of(self.plan.own), place.expected
-        )
-        classes = self.schema.n_classes
-        if classes == 1 or self.plan.unit == "site":  # sums that were clipped apart count unlike
+        sums = _completed(state, "moments")
+        noisy = taken_apart(sums, noise_of(self.plan.own), place.expected)
+        if self.schema.n_classes == 1 or self.plan.unit == "site":  # clipped apart, counting unlike
             return noisy
-        std = noise_of(self.plan.phases[-2]) * math.sqrt(len(self.margins))
-        share = noisy.count_std**2 / max(noisy.count_std**2 + std**2, 1e-12)
+        share = noisy.count_std**2 / max(noisy.count_std**2 + known.std**2, 1e-12)
+        label = known.counts[spans(known.margins)[-1]]
         return replace(
             noisy,
-            counts=(1 - share) * noisy.counts + share * counts[-classes:],
-            count_std=math.hypot((1 - share) * noisy.count_std, share * std),
+            counts=(1 - share) * noisy.counts + share * label,
+            count_std=math.hypot((1 - share) * noisy.count_std, share * known.std),
         )
+
+
+def _completed(state: State, part: str) -> np.ndarray:
+    if part not in state:
+        raise ReleaseError(
+            f"a sum of {part} that was completed",
+            "one that was charged and cut short",
+            "start a new run in another folder; the budget that this run charged cannot be "
+            "recovered",
+        )
+    return state[part].double().numpy()
 
 
 def _own(y: Tensor) -> Tensor:
     return y
 
 
-def two_sums(study: Study, whole: PrivacyPlan) -> TwoSums | None:
+def two_sums(study: Study, whole: PrivacyPlan, bounds: bool = False) -> TwoSums | None:
     """The recipe with the budget of ``whole``, a plan of one sum; None where one sum serves better.
 
     By the noise of a count against all rows: public numbers, never the rows themselves.
     """
-    columns = len(study.schema.features) + (study.schema.n_classes > 1)
-    bins = _bins(noise_of(whole.own) / BOUND * math.sqrt(columns / _SHARE), study, whole)
+    schema, before, left = study.schema, None, 1.0
+    bounds = bounds and bool(orders(schema))
+    if bounds:
+        size, left = sum(margin.size for margin in orders(schema)), 1 - _LOOK
+        before = _noised(study, whole, ("bounds", (size,)), _LOOK, None)
+    columns = len(schema.features) + (schema.n_classes > 1)
+    share = _SHARE * left
+    bins = _bins(noise_of(whole.own) / BOUND * math.sqrt(columns / share), study, whole)
     if not bins:
         return None
-    size = sum(margin.size for margin in margins(study.schema, bins))
-    first = _noised(study, whole, "histograms", (size,), _SHARE, None)
-    shape = whole.own.parts[0].shape
-    return TwoSums(study.schema, _noised(study, whole, "moments", shape, 1 - _SHARE, first), bins)
+    size = most(schema, bins) if bounds else sum(m.size for m in margins(schema, bins))
+    before = _noised(study, whole, ("histograms", (size,)), share, before)
+    last = ("moments", whole.own.parts[0].shape)
+    return TwoSums(schema, _noised(study, whole, last, left - share, before), bins)
 
 
 def _bins(std: float, study: Study, plan: PrivacyPlan) -> int:
@@ -173,22 +239,19 @@ def _bins(std: float, study: Study, plan: PrivacyPlan) -> int:
 def _noised(
     study: Study,
     whole: PrivacyPlan,
-    part: str,
-    shape: tuple[int, ...],
+    part: tuple[str, tuple[int, ...]],
     share: float,
     before: PrivacyPlan | None,
 ) -> PrivacyPlan:
     """A phase with its share of the budget; the last of all is solved for what is left."""
-    mechanism = whole.own.parts[0].mechanism
-    privacy = study.privacy
-    if before is None and whole.unit != "site":
+    last, mechanism, privacy = part[0] == "moments", whole.own.parts[0].mechanism, study.privacy
+    if not last and whole.unit != "site":
         privacy = replace(privacy, clip=None)  # a row's histograms have a norm of their own
-    if isinstance(mechanism, Gaussian) and (before is None or privacy.epsilon is None):
-        noise = mechanism.noise / math.sqrt(share)
-        privacy = replace(privacy, epsilon=None, noise=noise)
-    terms = Terms(bound=1.0 if before is None else BOUND, combine="sum")
+    if isinstance(mechanism, Gaussian) and not (last and privacy.epsilon):
+        privacy = replace(privacy, epsilon=None, noise=mechanism.noise / math.sqrt(share))
+    terms = Terms(bound=BOUND if last else 1.0, combine="sum")
     asked = replace(study, privacy=privacy)
-    return noised_plan(asked, TwoSums.info, {part: shape}, terms, rounds=1, before=before)
+    return noised_plan(asked, TwoSums.info, dict([part]), terms, rounds=1, before=before)
 
 
 def moments_plan(study: Study, features: int) -> PrivacyPlan:
