@@ -40,7 +40,9 @@ def test_few_rows_are_not_cut_further() -> None:
     assert len(np.unique(cut(number(), share, 8, 0.01))) == 2
 
 
-@pytest.mark.parametrize("share", [np.zeros(50), np.eye(50)[3], np.arange(50) / 1225])
+@pytest.mark.parametrize(
+    "share", [np.zeros(50), np.eye(50)[3], np.arange(50) / 1225, np.arange(50) % 2 / 25]
+)
 def test_whatever_the_margin_there_are_codes_enough(share: np.ndarray) -> None:
     for codes in (4, 8, 32):
         code = cut(number(), share, codes, 0.001)
@@ -68,6 +70,12 @@ def test_there_are_fewer_tables_where_a_count_would_drown() -> None:
     wide = schema(columns=20)
     sizes = [size_up(wide, rows, 5.0) for rows in (500, 6000, 30_000)]
     assert [size.pairs for size in sizes] == [20, 61, 190]
+
+
+def test_many_columns_or_classes_mean_coarser_codes() -> None:
+    assert size_up(schema(columns=40), 10**6, 0.5).codes == 12
+    assert size_up(schema(columns=200), 10**6, 0.5).codes == 4
+    assert size_up(schema(columns=20, classes=2000), 10**6, 0.5).codes == 6
 
 
 def test_pairs_that_depend_most_come_first_and_a_numeric_label_before_all() -> None:

@@ -23,6 +23,8 @@ _CODES = (32, 24, 16, 12, 8, 6, 4)
 _CLEAR = 2.0  # deviations of the noise that a cell of average size is to hold
 _FAINT = 0.0065  # deviation of a count, as a share of all rows: tables are as many as keep to it
 _MOST = 400  # tables
+_WIDEST = 480  # codes of all columns: each step of the projection takes their square
+_HELD = 2**25  # shares of pairs by class that the server holds
 
 
 @dataclass(frozen=True)
@@ -62,15 +64,16 @@ def size_up(schema: Schema, units: int, noise: float) -> Size:
     wanted = (_FAINT * units / max(noise, 1e-9)) ** 2
     pairs = min(columns * (columns - 1) // 2, _MOST, round(max(wanted, columns)))
     level = _CLEAR * noise * math.sqrt(pairs)
-    per_class = _codes(units / classes, level)
+    most = min(_WIDEST, math.sqrt(_HELD / classes)) / columns
+    per_class = _codes(units / classes, level, most)
     if classes > 1 and (per_class < 8 or classes * per_class**2 > 4096):
-        return Size(columns, classes, pairs, _codes(units, level), False)
+        return Size(columns, classes, pairs, _codes(units, level, most), False)
     return Size(columns, classes, pairs, per_class, classes > 1)
 
 
-def _codes(rows: float, level: float) -> int:
-    """As many codes as leave an average cell of a pair ``level`` rows."""
-    return next((k for k in _CODES if rows / k**2 >= level), _CODES[-1])
+def _codes(rows: float, level: float, most: float) -> int:
+    """As many codes, up to ``most``, as leave an average cell of a pair ``level`` rows."""
+    return next((k for k in _CODES if k <= most and rows / k**2 >= level), _CODES[-1])
 
 
 def cut(margin: Margin, share: np.ndarray, codes: int, least: float) -> np.ndarray:
@@ -84,16 +87,16 @@ def cut(margin: Margin, share: np.ndarray, codes: int, least: float) -> np.ndarr
         return _merged(share, codes, least) if margin.onehot else np.arange(len(share))
     held, most = len(share) - margin.missing, codes - margin.missing
     for wanted in range(most, 0, -1):
-        found = _stretches(share[:held], wanted, most, 4 * least)
+        found = _stretches(share[:held], wanted, 4 * least)
         if found[-1] < most:
             break
     return np.append(found, found[-1] + 1) if margin.missing else found
 
 
-def _stretches(share: np.ndarray, codes: int, most: int, least: float) -> np.ndarray:
+def _stretches(share: np.ndarray, codes: int, least: float) -> np.ndarray:
     """Quantiles of what the heavy cells leave; ``codes`` of them, or fewer where little is left."""
     share = share / max(float(share.sum()), 1e-12)
-    heavy = share > 1 / most
+    heavy = share > 1 / codes
     light = np.where(heavy, 0, share)
     left = float(light.sum())
     codes = int(np.clip(left / max(least, 1e-9), 1, codes))
