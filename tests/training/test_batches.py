@@ -99,7 +99,7 @@ def test_take_cuts_the_plan_to_the_steps_its_members_need():
     plan = batches.epochs(rows_of(8, 2), 1, 2, rng=draws(2))
     short = plan.take(torch.tensor([1]))
     assert short.index.shape == (1, 1, 2)
-    assert plan.take(torch.tensor([], dtype=torch.long)).index.shape == (0, 0, 2)
+    assert plan.take(torch.tensor([], dtype=torch.long)).index.shape == (0, 0, 0)
 
 
 def test_epochs_of_few_rows_are_not_padded_to_the_batch() -> None:

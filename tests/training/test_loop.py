@@ -92,29 +92,7 @@ def test_chunks_do_not_change_the_result(chunk, monkeypatch):
     whole = fit(DENSE, plan())[0]
     monkeypatch.setattr(loop, "chunk_size", lambda params: chunk)
     cut = fit(DENSE, plan())[0]
-    for name in whole:
-        torch.testing.assert_close(whole[name], cut[name])
-
-
-@pytest.mark.parametrize("kind", ["linear", "mlp", "lenet"])
-def test_ragged_classifiers_learn_the_same_in_any_company(kind, monkeypatch):
-    spec = ClassifierNet(256, 3, kind, widths=(7,), shape=(16, 16) if kind == "lenet" else ())
-    rng, rows = torch.Generator().manual_seed(0), int(COUNTS.sum())
-    x, y = torch.rand(rows, 256, generator=rng), torch.randint(3, (rows,), generator=rng)
-    params = layers.stack(classifier.init(spec, rng=rng), len(COUNTS))
-
-    def loss(params, batch):
-        return classifier.cross_entropy_loss(spec, params, batch.x, batch.y, batch.weight)
-
-    def trained(chunk):
-        monkeypatch.setattr(loop, "chunk_size", lambda params: chunk)
-        return loop.train(params, loss, (x, y), plan(), Sgd(0.1), rng=draws())[0]
-
-    whole, alone = trained(len(COUNTS)), trained(1)
-    for name in whole:
-        torch.testing.assert_close(whole[name], alone[name], atol=1e-5, rtol=1e-4)
-        moved = (whole[name] != params[name]).flatten(1).any(1)
-        assert moved.tolist() == (COUNTS > 0).tolist()
+    assert all(torch.equal(whole[name], cut[name]) for name in whole)
 
 
 @pytest.mark.parametrize("spec", [DENSE, SERIES], ids=["dense", "series"])
@@ -130,7 +108,7 @@ def test_a_wae_of_ragged_clients_trains_like_each_client_alone():
     drawn = torch.randn(1, len(COUNTS), 9, 2, generator=torch.Generator().manual_seed(2))
 
     def loss(params, batch):
-        prior = drawn[batch.step, batch.members]
+        prior = drawn[batch.step, batch.members, : batch.x.shape[1]]
         return autoencoder.wae_loss(SERIES, params, batch.x, batch.y, batch.weight, prior=prior)
 
     together, _ = fit(SERIES, chosen, loss=loss)
@@ -153,7 +131,8 @@ def test_a_wae_of_ragged_clients_trains_like_each_client_alone():
 @pytest.mark.parametrize(
     "clients, most, size", [(0, 4, 1), (4, 4, 4), (50, 35, 25), (250, 57, 42), (9, 1, 1)]
 )
-def test_chunks_are_equal_and_even_in_number(clients, most, size):
+def test_chunks_are_equal_and_even_in_number(clients, most, size, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     assert loop._equal(clients, most) == size
     chunks = -(-clients // size)
     assert size <= max(1, most)
@@ -192,7 +171,7 @@ def test_kept_optimiser_state_continues_where_it_stopped():
     longer = both.take(torch.tensor([0]))
     half = len(longer.index) // 2
     pieces = [
-        Batches(longer.index[s], longer.weight[s], torch.tensor([half]))
+        Batches(longer.index[s], longer.weight[s], torch.tensor([half]), longer.widths)
         for s in (slice(0, half), slice(half, None))
     ]
     options = dict(rng=draws(sites=1))
@@ -248,7 +227,8 @@ def test_a_layer_used_twice_in_a_step_gets_both_gradients():
     def loss(own, batch):
         return layers.apply(net, own, layers.apply(net, own, batch.x)).square().sum((1, 2))
 
-    both = Batches(torch.tensor([[[0], [1]]]), torch.ones(1, 2, 1), torch.ones(2, dtype=torch.long))
+    once = torch.ones(2, dtype=torch.long)
+    both = Batches(torch.tensor([[[0], [1]]]), torch.ones(1, 2, 1), once, once)
     trained, _ = loop.train(params, loss, (x, torch.zeros(2)), both, Sgd(0.1), rng=draws(sites=2))
     leaf = {n: p.clone().requires_grad_() for n, p in params.items()}
     total = layers.apply(net, leaf, layers.apply(net, leaf, x[:, None])).square().sum()
@@ -276,7 +256,8 @@ def test_chunks_of_small_convolutions_stay_small():
         return classifier.cross_entropy_loss(spec, params, batch.x, batch.y, batch.weight)
 
     index = torch.arange(clients)[None, :, None]
-    batches = Batches(index, torch.ones(1, clients, 1), torch.ones(clients, dtype=torch.long))
+    once = torch.ones(clients, dtype=torch.long)
+    batches = Batches(index, torch.ones(1, clients, 1), once, once)
     rows = torch.rand(clients, 256), torch.arange(clients) % 3
     loop.train(params, loss, rows, batches, Sgd(0.1), rng=draws(sites=clients))
     assert sum(widths) == clients and max(widths) <= loop.PATCH_CLIENTS

@@ -39,6 +39,7 @@ from understudy.nets.layers import (
 )
 from understudy.nets.mmd import mmd
 from understudy.nets.recurrent import DensePerStep, Lstm
+from understudy.nets.stacked import sigmoid, squash
 
 __all__ = [
     "DECODER",
@@ -275,7 +276,7 @@ def record_losses(
 def reconstruction(spec: Autoencoder, logits: Tensor, x: Tensor) -> Tensor:
     """Per record ``[C, B]``: cross-entropy, squared error, or minus the log-likelihood."""
     if spec.loss == "mse":
-        return (torch.sigmoid(_finite(logits, LOGIT_LIMIT)) - x).square().sum(-1)
+        return (sigmoid(_finite(logits, LOGIT_LIMIT)) - x).square().sum(-1)
     if spec.loss == "bce":
         return _CrossEntropy.apply(logits, x)
     mean, spread = _gaussian_parts(spec, logits)
@@ -346,7 +347,7 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         logits, x = ctx.saved_tensors
-        return torch.sigmoid(logits).sub_(x).mul_(grad.unsqueeze(-1)), None
+        return squash(logits).sub_(x).mul_(grad.unsqueeze(-1)), None
 
 
 def divergence(mean: Tensor, spread: Tensor) -> Tensor:

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from understudy.nets.stacked import multiply, write_product
+
 __all__ = ["dense_chain"]
 
 
@@ -39,7 +41,7 @@ class _Chain(torch.autograd.Function):
     ) -> Tensor:
         kept = [x]
         for activation, (weight, bias) in zip(activations, leaves, strict=True):
-            x = torch.baddbmm(bias.unsqueeze(1), x, weight)
+            x = multiply(x, weight, bias.unsqueeze(1))
             kept.append(x.relu_() if activation == "relu" else x)
         ctx.save_for_backward(*kept)
         ctx.activations, ctx.leaves = activations, leaves
@@ -54,15 +56,15 @@ class _Chain(torch.autograd.Function):
                 grad = torch.ops.aten.threshold_backward(grad, kept[i + 1], 0)
             _write_gradient(weight, bias, kept[i], grad)
             if i or ctx.needs_input_grad[0]:
-                grad = torch.bmm(grad, weight.transpose(1, 2))
+                grad = multiply(grad, weight.transpose(1, 2))
         return (grad if ctx.needs_input_grad[0] else None), None, None, None
 
 
 def _write_gradient(weight: Any, bias: Any, x: Tensor, grad: Tensor) -> None:
     if weight.scratch_used:  # the layer was applied twice in one step
-        weight.scratch.baddbmm_(x.transpose(1, 2), grad)
+        weight.scratch.add_(multiply(x.transpose(1, 2), grad))
         bias.scratch.add_(grad.sum(1))
     else:
-        torch.bmm(x.transpose(1, 2), grad, out=weight.scratch)
+        write_product(x.transpose(1, 2), grad, weight.scratch)
         torch.sum(grad, 1, out=bias.scratch)
     weight.scratch_used = bias.scratch_used = True

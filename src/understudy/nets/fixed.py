@@ -18,6 +18,7 @@ from torch.nn import functional
 from understudy.errors import StudyError
 from understudy.nets import patches
 from understudy.nets.layers import Fixed
+from understudy.nets.stacked import product
 
 __all__ = ["Cosines", "Standardise", "Strokes", "check_frequencies", "check_strokes"]
 
@@ -58,7 +59,7 @@ class Cosines(Fixed):
         grid = x.reshape(*x.shape[:2], *(self.shape if self.analyse else self.kept))
         for n, k in zip(self.shape, self.kept, strict=True):
             matrix = _cosine_matrix(n, k) if self.analyse else _cosine_matrix(n, k).T
-            grid = torch.tensordot(grid, matrix, dims=([2], [1]))  # the axis moves last
+            grid = _along(grid, matrix)
         return grid.flatten(2)
 
 
@@ -103,10 +104,17 @@ class Strokes(Fixed):
         answers = functional.conv2d(functional.pad(images, sides), _kernels())
         maps = torch.cat((patches.halve(answers), patches.halve(-answers)), dim=1).relu()
         for side, cells in zip(maps.shape[2:], self.cells, strict=True):
-            maps = torch.tensordot(maps, _averages(side, cells), dims=([2], [1]))  # moves last
+            maps = _along(maps, _averages(side, cells))
         maps = maps.flatten(2)
         maps = maps / (maps.square().mean(-1, keepdim=True).sqrt() + _FAINT)
         return (maps - maps.mean(-1, keepdim=True)).reshape(len(rows), self.outputs)
+
+
+def _along(grid: Tensor, matrix: Tensor) -> Tensor:
+    """A matrix ``[k, n]`` applied to the third axis of ``[C, B, n, …]``, which moves last."""
+    last = grid.movedim(2, -1)
+    whole = matrix.T.expand(len(grid), -1, -1)
+    return product(last.flatten(1, -2), whole).reshape(*last.shape[:-1], len(matrix))
 
 
 def check_frequencies(features: int, shape: tuple[int, ...], kept: tuple[int, ...]) -> None:

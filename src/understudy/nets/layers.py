@@ -25,6 +25,7 @@ from torch.nn import functional
 
 from understudy.nets import patches
 from understudy.nets.chain import dense_chain
+from understudy.nets.stacked import product, sigmoid
 
 __all__ = [
     "Conv",
@@ -58,9 +59,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda x: x,
     "relu": torch.relu,
     "leaky": lambda x: functional.leaky_relu(x, 0.2),
-    "swish": functional.silu,
+    "swish": lambda x: x * sigmoid(x),
     "tanh": torch.tanh,
-    "sigmoid": torch.sigmoid,
+    "sigmoid": sigmoid,
 }
 
 
@@ -102,7 +103,7 @@ class Dense:
 
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """``[C, B, inputs] → [C, B, outputs]``, before the activation."""
-        return torch.baddbmm(params["bias"].unsqueeze(1), x, params["weight"])
+        return product(x, params["weight"], params["bias"].unsqueeze(1))
 
 
 @dataclass(frozen=True)

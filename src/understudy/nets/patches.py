@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from understudy.nets.stacked import multiply
+
 __all__ = ["convolve", "halve"]
 
 
@@ -44,14 +46,14 @@ class _Patches(torch.autograd.Function):
         )
         ctx.save_for_backward(patches, weight)
         ctx.shape = x.shape
-        out = torch.baddbmm(bias.unsqueeze(2), weight.flatten(2), patches)
+        out = multiply(weight.flatten(2), patches, bias.unsqueeze(2))
         return out.view(clients, -1, rows, height, width).transpose(1, 2)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
         patches, weight = ctx.saved_tensors
         flat = grad.transpose(1, 2).flatten(2)  # [C, O, B·H·W]
-        slope = torch.bmm(flat, patches.transpose(1, 2)).view_as(weight)
+        slope = multiply(flat, patches.transpose(1, 2)).view_as(weight)
         back = _overlapped(ctx.shape, weight, flat) if ctx.needs_input_grad[0] else None
         return back, slope, flat.sum(2)
 
@@ -61,7 +63,7 @@ def _overlapped(shape: tuple[int, ...], weight: Tensor, grad: Tensor) -> Tensor:
     clients, rows, inputs, height, width = shape
     kernel = weight.shape[-1]
     high, wide = height - kernel + 1, width - kernel + 1
-    slopes = torch.bmm(weight.flatten(2).transpose(1, 2), grad)
+    slopes = multiply(weight.flatten(2).transpose(1, 2), grad)
     slopes = slopes.view(clients, inputs, kernel, kernel, rows, high, wide)
     tall = grad.new_zeros(clients, inputs, kernel, rows, height, wide)
     whole = grad.new_zeros(clients, inputs, rows, height, width)

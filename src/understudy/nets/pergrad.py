@@ -22,6 +22,7 @@ from torch.nn import functional
 
 from understudy.errors import PrivacyError
 from understudy.nets.layers import Conv, ConvTranspose, Dense, GroupNorm, Layer, Params, Tap
+from understudy.nets.stacked import multiply
 
 __all__ = ["RecordGradients", "formed_size"]
 
@@ -76,7 +77,7 @@ class _Outer:
 
     def weighted_sum(self, weight: Tensor) -> Params:
         slope = self.slope.double() * weight.unsqueeze(2)
-        return {"weight": torch.bmm(self.x.double().transpose(1, 2), slope), "bias": slope.sum(1)}
+        return {"weight": multiply(self.x.double().transpose(1, 2), slope), "bias": slope.sum(1)}
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def _blank(value: Tensor, records: Tensor) -> Tensor:
 
 def _weighted(value: Tensor, weight: Tensor) -> Tensor:
     """``[C, B, …]`` and ``[C, B]`` in double → ``[C, …]``."""
-    total = torch.bmm(weight.unsqueeze(1), value.flatten(2).double())
+    total = multiply(weight.unsqueeze(1), value.flatten(2).double())
     return total.reshape(len(value), *value.shape[2:])
 
 
@@ -146,7 +147,7 @@ def _kernels(wide: Tensor, narrow: Tensor, stride: int, side: int, padding: int)
     windows = padded.unfold(1, side, stride).unfold(2, side, stride)  # [C·B, H, W, wide, k, k]
     patches = windows.permute(0, 1, 2, 4, 5, 3).flatten(3).flatten(1, 2)  # [C·B, L, k²·wide]
     narrow = narrow.flatten(0, 1).permute(0, 2, 3, 1).flatten(1, 2)  # [C·B, L, narrow]
-    formed = torch.bmm(patches.transpose(1, 2), narrow)
+    formed = multiply(patches.transpose(1, 2), narrow)
     return formed.reshape(*wide.shape[:2], side, side, wide.shape[2], -1)
 
 

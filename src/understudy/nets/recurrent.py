@@ -20,6 +20,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
+
+from understudy.nets.stacked import multiply, product
 
 __all__ = ["DensePerStep", "Lstm"]
 
@@ -59,10 +62,14 @@ class Lstm:
 
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """``[C, B, steps, inputs]`` or ``[C, B, inputs]`` → ``[C, B, steps, outputs]``."""
+        batch = x.shape[1]
+        if batch * self.outputs % 4:  # a client's states then begin anywhere: see `stacked`
+            x = functional.pad(x, (*[0] * (2 * x.dim() - 4), 0, -batch % 4))
         rows = x if self.repeat else x.transpose(1, 2).flatten(1, 2)  # step by step
         steps = self.repeat or x.shape[2]
         weights = (params["weight"], params["recurrent"], params["bias"])
-        return _Sequence.apply(rows, *weights, steps, bool(self.repeat)).transpose(1, 2)
+        made = _Sequence.apply(rows, *weights, steps, bool(self.repeat))
+        return made[:, :, :batch].transpose(1, 2)
 
 
 @dataclass(frozen=True)
@@ -80,7 +87,7 @@ class DensePerStep:
 
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """All steps of all records in one product, before the activation."""
-        flat = torch.baddbmm(params["bias"].unsqueeze(1), x.flatten(1, 2), params["weight"])
+        flat = product(x.flatten(1, 2), params["weight"], params["bias"].unsqueeze(1))
         return flat.unflatten(1, x.shape[1:3])
 
 
@@ -108,7 +115,7 @@ class _Sequence(torch.autograd.Function):
         repeated: bool,
     ) -> Tensor:
         twice = _twice_the_cell(recurrent)
-        inputs = torch.baddbmm((bias * twice).unsqueeze(1), rows, weight * twice)
+        inputs = multiply(rows, weight * twice, (bias * twice).unsqueeze(1))
         batch = rows.shape[1] if repeated else rows.shape[1] // steps
         shape = (len(rows), steps, batch, inputs.shape[2])
         whole = inputs.unsqueeze(1).expand(shape) if repeated else inputs.view(shape)
@@ -124,10 +131,10 @@ class _Sequence(torch.autograd.Function):
         rows, weight, recurrent, gates, cells, squashed, outputs = ctx.saved_tensors
         slopes = _slopes(grad, recurrent, gates, cells, squashed)  # [C, steps, B, 4·outputs]
         later, earlier = slopes[:, 1:].flatten(1, 2), outputs[:, :-1].flatten(1, 2)
-        again = torch.bmm(earlier.transpose(1, 2), later)
+        again = multiply(earlier.transpose(1, 2), later)
         flat = slopes.sum(1) if ctx.repeated else slopes.flatten(1, 2)
-        back = torch.bmm(flat, weight.transpose(1, 2)) if ctx.needs_input_grad[0] else None
-        return back, torch.bmm(rows.transpose(1, 2), flat), again, flat.sum(1), None, None
+        back = multiply(flat, weight.transpose(1, 2)) if ctx.needs_input_grad[0] else None
+        return back, multiply(rows.transpose(1, 2), flat), again, flat.sum(1), None, None
 
 
 def _twice_the_cell(recurrent: Tensor) -> Tensor:
@@ -145,16 +152,17 @@ def _run(inputs: Tensor, recurrent: Tensor) -> tuple[Tensor, Tensor, Tensor, Ten
 
     Returns the gates, and cell states, their tanh and the outputs ``[C, steps, B, outputs]``.
     """
-    units, gates = recurrent.shape[1], inputs.new_empty(inputs.shape)
-    cells, squashed, outputs = (gates.new_empty(*gates.shape[:3], units) for _ in range(3))
+    units, shape = recurrent.shape[1], inputs.shape[:3]
+    gates = _apart(inputs, (*shape, 4 * units))
+    cells, squashed, outputs = (_apart(inputs, (*shape, units)) for _ in range(3))
     parts = (gate.unbind(1) for gate in gates.split(units, dim=3))
     stored = (gates.unbind(1), *parts, cells.unbind(1), squashed.unbind(1), outputs.unbind(1))
     # A product is batched only into one piece of memory, and a step of the stack is not one.
-    product, less, last = torch.empty_like(gates[:, 0]), gates.new_tensor(-1.0), None
+    dense, less, last = gates.new_empty(gates[:, 0].shape), gates.new_tensor(-1.0), None
     for given, *views in zip(inputs.unbind(1), *stored, strict=True):
         whole, output, enter, forget, new, cell, bounded, out = views
         if last:
-            given = torch.baddbmm(given, last[0], recurrent, out=product)
+            given = torch.baddbmm(given, last[0], recurrent, out=dense)
         torch.sigmoid(given, out=whole)
         torch.add(less, new, alpha=2, out=new)
         torch.mul(enter, new, out=cell)
@@ -164,6 +172,14 @@ def _run(inputs: Tensor, recurrent: Tensor) -> tuple[Tensor, Tensor, Tensor, Ten
         torch.add(less, bounded, alpha=2, out=bounded)
         last = torch.mul(bounded, output, out=out), cell
     return gates, cells, squashed, outputs
+
+
+def _apart(like: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Room ``[C, steps, …]`` in which a step of one client does not border on the next client's.
+
+    Sigmoids treat the end of a run of memory apart: so every client has a run of its own.
+    """
+    return like.new_empty(shape[0], max(shape[1], 2), *shape[2:])[:, : shape[1]]
 
 
 def _slopes(
@@ -177,10 +193,10 @@ def _slopes(
         zip(grad.unbind(1), slopes.unbind(1), through.unbind(1), forget, parts, strict=True)
     )
     back, later = recurrent.transpose(1, 2), None
-    carried, product = torch.zeros_like(through[:, 0]), torch.empty_like(through[:, 0])
+    carried, dense = (through.new_zeros(through[:, 0].shape) for _ in range(2))
     for out, whole, factor, forgotten, (to_output, *to_others) in reversed(views):
         if later is not None:
-            out = torch.baddbmm(out, later, back, out=product)
+            out = torch.baddbmm(out, later, back, out=dense)
         carried.addcmul_(out, factor)
         to_output.mul_(out)
         for slope in to_others:

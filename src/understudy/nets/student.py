@@ -14,8 +14,7 @@ weights on every machine's number of cores.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -23,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from understudy.nets.stacked import one_thread
 from understudy.rng import Streams
 
 __all__ = [
@@ -193,17 +193,6 @@ def features(
         h = functional.linear(h, params[f"dense{i}.weight"], params[f"dense{i}.bias"])
         h = _drop(_ACTIVATIONS[layer.activation](h), h.shape, layer.dropout, rng)
     return h
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Run torch on one thread, and give the others back."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @one_thread()

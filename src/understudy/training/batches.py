@@ -2,7 +2,9 @@
 
 A plan of batches is ``index [S, C, B]`` into shared rows and ``weight [S, C, B]``; weights
 of a client's batch sum to one and padding weighs nothing. ``steps [C]`` says how many
-batches each client has: a client beyond its last one takes no part. Two rules: whole
+batches each client has: a client beyond its last one takes no part. ``widths [C]`` says how
+much of B a client computes, which follows from its own rows alone, so that kernels see the same
+shapes whoever is beside it (`padded`). Two rules: whole
 epochs without replacement (steps depend on the rows a site holds), or a public number of
 steps drawn with replacement, which is the same at every site that has any row.
 
@@ -21,7 +23,7 @@ from torch import Tensor
 from understudy.data.shards import Shards
 from understudy.rng import Draws
 
-__all__ = ["Batches", "Holdings", "by_class", "epochs", "steps"]
+__all__ = ["Batches", "Holdings", "by_class", "epochs", "padded", "steps"]
 
 
 @dataclass(frozen=True)
@@ -43,17 +45,28 @@ class Holdings:
 
 @dataclass(frozen=True)
 class Batches:
-    """``index`` and ``weight`` [S, C, B]; ``steps`` [C]."""
+    """``index`` and ``weight`` [S, C, B]; ``steps`` and ``widths`` [C]."""
 
     index: Tensor
     weight: Tensor
     steps: Tensor
+    widths: Tensor
 
     def take(self, members: Tensor) -> Batches:
-        """The plan of some members, cut to the steps they need."""
-        most = int(self.steps[members].max()) if len(members) else 0
-        index, weight = self.index[:most, members], self.weight[:most, members]
-        return Batches(index, weight, self.steps[members])
+        """The plan of some members of one width, cut to it and to the steps they need."""
+        steps, widths = self.steps[members], self.widths[members]
+        most, wide = (int(n.max()) if len(members) else 0 for n in (steps, widths))
+        index, weight = (t[:most, members, :wide] for t in (self.index, self.weight))
+        return Batches(index, weight, steps, widths)
+
+
+def padded(rows: np.ndarray) -> np.ndarray:
+    """Batches of so many rows are padded to this width: an even one, in steps of an eighth.
+
+    Clients of one width are trained together, so the fewer widths the better.
+    """
+    step = 2 ** np.maximum(np.ceil(np.log2(np.maximum(rows, 1))).astype(np.int64) - 3, 1)
+    return np.maximum(-(-rows // step) * step, 2)
 
 
 def by_class(data: Shards, classes: int) -> Holdings:
@@ -72,23 +85,24 @@ def steps(rows: Holdings, number: int, batch: int, *, rng: Draws) -> Batches:
     draw = draw.reshape(members, number, batch).swapaxes(0, 1)
     local = (draw * rows.counts[:, None]).astype(np.int64)
     weight = np.full(draw.shape, 1 / batch, np.float32)
-    return _batches(rows, local, weight, np.where(rows.counts > 0, number, 0))
+    widths = np.full(members, batch)
+    return _batches(rows, local, weight, np.where(rows.counts > 0, number, 0), widths)
 
 
 def epochs(rows: Holdings, number: int, batch: int, *, rng: Draws) -> Batches:
     """``number`` passes over every member's rows, reshuffled each time."""
     most = int(rows.counts.max(initial=0))
-    batch = min(batch, max(most, 1))  # padding weighs nothing, but it is computed
+    widths = np.minimum(padded(rows.counts), batch)
+    batch = int(widths.max(initial=1))
     per_epoch = -(-most // batch)
-    padded = per_epoch * batch
-    inside = np.arange(padded) < rows.counts[:, None]  # [C, padded]
+    inside = np.arange(per_epoch * batch) < rows.counts[:, None]  # [C, padded]
     order = _shuffled(rows.counts, number, inside, rng)
     grid = (number, len(rows), per_epoch, batch)
     local = order.reshape(grid)
     valid = np.broadcast_to(inside.reshape(1, *grid[1:]), grid)
     weight = valid / np.maximum(1, valid.sum(-1, keepdims=True))
     needed = -(-rows.counts // batch)
-    return _packed(rows, local, weight.astype(np.float32), needed)
+    return _packed(rows, local, weight.astype(np.float32), needed, widths)
 
 
 def _shuffled(counts: np.ndarray, number: int, inside: np.ndarray, rng: Draws) -> np.ndarray:
@@ -100,7 +114,9 @@ def _shuffled(counts: np.ndarray, number: int, inside: np.ndarray, rng: Draws) -
     return np.argsort(keys, axis=-1).swapaxes(0, 1)
 
 
-def _packed(rows: Holdings, local: np.ndarray, weight: np.ndarray, needed: np.ndarray) -> Batches:
+def _packed(
+    rows: Holdings, local: np.ndarray, weight: np.ndarray, needed: np.ndarray, widths: np.ndarray
+) -> Batches:
     """Close the gaps between one epoch's last batch and the next epoch's first."""
     number, members, per_epoch, batch = local.shape
     step = np.arange(number * per_epoch)[:, None]
@@ -108,14 +124,15 @@ def _packed(rows: Holdings, local: np.ndarray, weight: np.ndarray, needed: np.nd
     epoch, slot = np.minimum(step // safe, number - 1), step % safe
     member = np.arange(members)[None, :]
     local, weight = local[epoch, member, slot], weight[epoch, member, slot]
-    return _batches(rows, local.reshape(-1, members, batch), weight, number * needed)
+    return _batches(rows, local.reshape(-1, members, batch), weight, number * needed, widths)
 
 
-def _batches(rows: Holdings, local: np.ndarray, weight: np.ndarray, count: np.ndarray) -> Batches:
+def _batches(
+    rows: Holdings, local: np.ndarray, weight: np.ndarray, count: np.ndarray, widths: np.ndarray
+) -> Batches:
     held = np.maximum(rows.counts - 1, 0)[:, None]
     index = np.minimum(local, held) + np.where(rows.counts > 0, rows.starts, 0)[:, None]
     if rows.order is not None:
         index = rows.order[index] if len(rows.order) else np.zeros_like(index)
-    return Batches(
-        torch.from_numpy(index), torch.from_numpy(weight), torch.from_numpy(count.astype(np.int64))
-    )
+    found = (index, weight, count.astype(np.int64), widths.astype(np.int64))
+    return Batches(*map(torch.from_numpy, found))

@@ -4,7 +4,8 @@ One step of every client at once (Abadi et al. 2016): each record enters the bat
 coin flip, its gradient is clipped as a whole to the bound, the sum is handed out as `Bounded`
 for noise. The batch comes from the plan (`Site.sample`) and so does the noise; what is
 here is the sum between them. Batches are cut into pieces that fit memory; empty batches give
-zero; a gradient that is not finite counts as zero.
+zero; a gradient that is not finite counts as zero. How the records of a client are cut, padded and
+added up depends on that client alone, so its sum is the same in any company.
 
 What record-level privacy needs of a loss, and is checked: one number per record that no
 other record moves. BatchNorm or a batch MMD inside the loss breaks it.
@@ -12,8 +13,7 @@ other record moves. BatchNorm or a batch MMD inside the loss breaks it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,7 +23,9 @@ from torch import Tensor
 from understudy.errors import PrivacyError
 from understudy.nets.layers import Params, Tapped, concatenated
 from understudy.nets.pergrad import RecordGradients, formed_size
+from understudy.nets.stacked import in_threads
 from understudy.privacy.clip import Bounded
+from understudy.training.batches import padded
 from understudy.training.loop import chunk_size
 
 __all__ = ["RecordBatch", "RecordLoss", "check_separable", "clipped_gradients", "pieces"]
@@ -47,6 +49,7 @@ class RecordBatch:
     y: Tensor
     real: Tensor
     noise: Tensor  # [C, B, …] what the loss draws at random, one row per record
+    clients: Tensor | None = None  # [C] which of the stack's these are; None: all of them
 
 
 # → [C, B]. It is called on some clients and records at a time, so whatever belongs to a client
@@ -74,8 +77,10 @@ def clipped_gradients(
     for piece in pieces:
         blocks = _blocks(piece, {name: params[name] for name in names})
         work = partial(_block, loss, params, piece, bound, only)
-        for (some, _), summed in zip(blocks, _in_threads(work, blocks), strict=True):
-            total[some] += concatenated(summed, names)
+        for (some, _), summed in zip(blocks, in_threads(work, blocks), strict=True):
+            total[some if piece.clients is None else piece.clients[some]] += concatenated(
+                summed, names
+            )
     return Bounded(total, bound, "record")
 
 
@@ -83,16 +88,16 @@ Block = tuple[slice, slice]  # of the clients, and of the records, of a piece
 
 
 def _blocks(piece: RecordBatch, params: Mapping[str, Tensor]) -> list[Block]:
-    """Cut a piece so that what one block holds fits the cache; padding at the end is left out."""
-    size = chunk_size(params)
-    each = 4 * (formed_size(params) + _COPIES * piece.x.shape[2])
-    width = max(1, min(_BLOCK_RECORDS, _BLOCK_BYTES // (each * min(size, len(piece.x)))))
-    found = []
-    for start in range(0, len(piece.x), size):
-        used = piece.real[start : start + size].any(0).nonzero()
-        ends = range(0, int(used.max()) + 1 if len(used) else 0, width)
-        found += [(slice(start, start + size), slice(end, end + width)) for end in ends]
-    return found
+    """Cut a piece so that what one block holds fits the cache."""
+    clients, records, features = piece.x.shape
+    each = 4 * (formed_size(params) + _COPIES * features)
+    width = max(1, min(_BLOCK_RECORDS, _BLOCK_BYTES // each))  # of a client, whoever is beside it
+    size = max(1, min(chunk_size(params), width // min(width, records)))
+    return [
+        (slice(start, start + size), slice(first, first + width))
+        for start in range(0, clients, size)
+        for first in range(0, records, width)
+    ]
 
 
 def _block(
@@ -105,7 +110,8 @@ def _block(
 ) -> Params:
     """Clipped sums by parameter, of one block of clients and records."""
     records = RecordBatch(piece.x[block], piece.y[block], piece.real[block], piece.noise[block])
-    tapped = Tapped({name: value[block[0]] for name, value in params.items()}, only)
+    own = block[0] if piece.clients is None else piece.clients[block[0]]
+    tapped = Tapped({name: value[own] for name, value in params.items()}, only)
     losses = loss(tapped, records)
     if losses.shape != records.real.shape:
         raise PrivacyError("a loss per record [C, B]", f"{tuple(losses.shape)}", "do not sum it")
@@ -119,48 +125,34 @@ def _block(
     return gradients.weighted_sum(scale)
 
 
-def _in_threads(work: Callable[[Block], Params], blocks: Sequence[Block]) -> Iterator[Params]:
-    """Results in order, so sums do not depend on threads; each thread computes with one core."""
-    before = torch.get_num_threads()
-    threads = min(before, len(blocks))
-    if threads <= 1:
-        yield from map(work, blocks)
-        return
-    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        yield from pool.map(work, blocks)
-    torch.set_num_threads(before)
-
-
 def pieces(
     x: Tensor, y: Tensor, members: Tensor, clients: int, noise: Tensor
 ) -> Iterator[RecordBatch]:
-    """A drawn batch ``[n, 2]`` (client, row) as padded stacks that fit memory.
+    """A drawn batch ``[n, 2]`` (client, row), sorted, as stacks of one width that fit memory.
 
     ``noise [n, …]`` are the random numbers of the loss, one row per record.
     """
     site, row = members[:, 0], members[:, 1]
     counts = torch.bincount(site, minlength=clients)
-    place = torch.arange(len(site)) - (counts.cumsum(0) - counts)[site]
-    width = max(1, _PIECE_BYTES // (4 * _COPIES * x.shape[1] * clients))
-    for start in range(0, int(counts.max()), width):
-        chosen = (place >= start) & (place < start + width)
-        where = site[chosen], place[chosen] - start
-        yield _padded(x[row[chosen]], y[row[chosen]], noise[chosen], where, clients)
+    most = max(2, _PIECE_BYTES // (4 * _COPIES * x.shape[1]))
+    for start in range(0, int(counts.max()), most):
+        left = (counts - start).clamp(0, most)
+        widths = torch.from_numpy(padded(left.numpy())).clamp(max=most)
+        for width in widths[left > 0].unique().tolist():
+            alike = ((widths == width) & (left > 0)).nonzero().flatten()
+            for some in alike.split(max(1, most // width)):
+                place = torch.arange(width).expand(len(some), -1)
+                real = place < left[some, None]
+                drawn = ((counts.cumsum(0) - counts)[some, None] + start + place)[real]
+                yield _laid_out(x[row[drawn]], y[row[drawn]], noise[drawn], real, some)
 
 
-def _padded(
-    x: Tensor, y: Tensor, noise: Tensor, where: tuple[Tensor, Tensor], clients: int
-) -> RecordBatch:
-    """Records laid out at their (client, place), zeros elsewhere."""
-    shape = (clients, int(where[1].max()) + 1)
-    out = RecordBatch(
-        x.new_zeros(*shape, x.shape[1]),
-        y.new_zeros(shape),
-        x.new_zeros(shape),
-        noise.new_zeros(*shape, *noise.shape[1:]),
-    )
-    out.x[where], out.y[where], out.real[where], out.noise[where] = x, y, 1, noise
-    return out
+def _laid_out(x: Tensor, y: Tensor, noise: Tensor, real: Tensor, clients: Tensor) -> RecordBatch:
+    """Records at the places ``[C, B]`` that are real, zeros elsewhere."""
+    held = (x, y, noise)
+    rows, labels, drawn = (value.new_zeros(*real.shape, *value.shape[1:]) for value in held)
+    rows[real], labels[real], drawn[real] = held
+    return RecordBatch(rows, labels, real.to(x.dtype), drawn, clients)
 
 
 def check_separable(loss: RecordLoss, params: Mapping[str, Tensor], probe: RecordBatch) -> None:

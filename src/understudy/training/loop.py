@@ -2,35 +2,40 @@
 
 Clients are ordered by their number of steps, so at any step those still training are the
 first ``a`` of the stack: the step runs on views ``[:a]`` and a client that has finished,
-its parameters and its optimiser state cannot move. The stack is cut into equal chunks that
-fit the cache; where there are several chunks and several threads, each thread takes its own
-chunks and computes with one core, which also keeps convolutions (chunks of one client)
-on all cores. What a loss draws at random comes from the streams of the clients themselves, so
-it depends on neither chunks nor threads nor on how many rows another client has.
+its parameters and its optimiser state cannot move. The stack is cut into chunks of clients whose
+batches have one width, small enough for the cache; each thread takes its own chunks and computes
+with one core, which also keeps convolutions (chunks of one client) on all cores.
+
+What a client learns depends on no other, to the last bit: it draws from streams of its own, its
+batches are as wide as its own rows ask for, kernels see it alike in any stack (`nets.stacked`),
+and its parameters fill whole vectors of memory, since Adam's kernel treats the end of a run of
+memory apart. Only a lone client with large convolutions uses several cores, and rounds by them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from understudy.nets.layers import PATCH_LIMIT, Params
+from understudy.nets.stacked import in_threads
 from understudy.rng import Draws
 from understudy.training import optim
 from understudy.training.batches import Batches
-from understudy.training.optim import Optimiser
+from understudy.training.optim import VECTOR, Optimiser
 
 __all__ = ["CHUNK_BYTES", "Batch", "Loss", "Rows", "chunk_size", "train"]
 
 CHUNK_BYTES = 16 * 2**20  # parameters, gradients and two moments of one chunk
 GATHER_BYTES = 4 * 2**20  # rows of one chunk that are gathered for all steps at once
 PATCH_CLIENTS = 25  # clients per chunk whose convolutions are products of patches
+LEAST_CLIENTS = 16  # per chunk: fewer are not worth another thread
 
 
 @dataclass(frozen=True)
@@ -130,8 +135,7 @@ def train(
     rng = rng.split(max(1, len(batches.steps) // max(1, len(rng))))
     rng.check(len(batches.steps))
     run = _Run(params, kept, out, loss, rows, batches, optimiser, rng)
-    members = torch.argsort(batches.steps, descending=True, stable=True)
-    _all_chunks(run, list(members.split(_equal(len(members), chunk_size(params)))))
+    _all_chunks(run, _chunks(batches, chunk_size(params)))
     return {n: out[n] for n in params}, {n: out[n] for n in kept}
 
 
@@ -144,30 +148,32 @@ def chunk_size(params: Mapping[str, Tensor], limit: int = CHUNK_BYTES) -> int:
     return max(1, limit // max(1, each))
 
 
+def _chunks(batches: Batches, most: int) -> list[Tensor]:
+    """Members of one width and similar numbers of steps, at most so many together."""
+    members = torch.argsort(batches.steps, descending=True, stable=True)
+    alike = [members[batches.widths[members] == width] for width in batches.widths.unique()]
+    return [chunk for some in alike for chunk in some.split(_equal(len(some), most))]
+
+
 def _equal(clients: int, most: int) -> int:
-    """The size of an even number of equal chunks: two cores are then busy to the end."""
-    if clients <= most:
-        return max(1, clients)
-    chunks = -(-clients // most)
-    return -(-clients // (chunks + chunks % 2))
+    """The size of equal chunks, as many as cores or a multiple: all are busy to the end."""
+    cores = torch.get_num_threads()
+    chunks = max(-(-clients // most), min(cores, clients // LEAST_CLIENTS), 1)
+    return max(-(-clients // (chunks if chunks == 1 else -(-chunks // cores) * cores)), 1)
 
 
 def _all_chunks(run: _Run, chunks: list[Tensor]) -> None:
-    """Workers draw chunks from one queue; with a single worker it uses all cores itself."""
+    """Workers draw chunks from one queue; a lone client's convolutions get all cores."""
     queue = iter(chunks)
-    threads = min(torch.get_num_threads(), len(chunks))
-    if threads <= 1:
+    if len(chunks) == 1 and chunk_size(run.params) == 1:
         return _worker(run, queue)
-    before = torch.get_num_threads()
-    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        for done in [pool.submit(_worker, run, queue) for _ in range(threads)]:
-            done.result()
-    torch.set_num_threads(before)
+    workers = range(min(torch.get_num_threads(), len(chunks)))
+    in_threads(lambda _: _worker(run, queue), workers)
     return None
 
 
 def _worker(run: _Run, queue: Iterator[Tensor]) -> None:
-    """Train chunk after chunk in buffers that are allocated once."""
+    """Train chunk after chunk in buffers that are allocated once: ``[C, …]`` as ``[C, whole]``."""
     buffers = _Buffers()
     for members in queue:
         params = {n: buffers.select(n, p, members) for n, p in run.params.items()}
@@ -179,19 +185,30 @@ def _worker(run: _Run, queue: Iterator[Tensor]) -> None:
 
 
 class _Buffers:
-    """Named storage that later, never larger chunks use again."""
+    """Named storage that later chunks use again."""
 
     def __init__(self) -> None:
         self._held: dict[str, Tensor] = {}
 
     def empty(self, name: str, shape: Sequence[int]) -> Tensor:
         if name not in self._held or len(self._held[name]) < shape[0]:
-            self._held[name] = torch.empty(*shape)
+            self._held[name] = torch.zeros(*shape)
         return self._held[name][: shape[0]]
 
-    def select(self, name: str, whole: Tensor, members: Tensor) -> Tensor:
-        part = self.empty(name, (len(members), *whole.shape[1:]))
-        return torch.index_select(whole, 0, members, out=part)
+    def select(self, name: str, source: Tensor, members: Tensor) -> Tensor:
+        """Copies of some members ``[C, …]``, a row of whole vectors each, with zeros at its end."""
+        size = math.prod(source.shape[1:])
+        wide = () if source.ndim == 1 else (-(-size // VECTOR) * VECTOR,)
+        part = self.empty(name, (len(members), *wide))
+        _shaped(part, source).copy_(source[members])
+        return part
+
+
+def _shaped(whole: Tensor, like: Tensor) -> Tensor:
+    """Rows of whole vectors as what they hold."""
+    if like.ndim == 1:
+        return whole
+    return whole[:, : math.prod(like.shape[1:])].view(len(whole), *like.shape[1:])
 
 
 def _run_chunk(
@@ -209,11 +226,12 @@ def _run_chunk(
     for step, count in enumerate(active):
         if step == 0 or count < active[step - 1]:
             owned = {n: p[:count] for n, p in params.items()}  # the leaves' storage
-            leaves = {n: _leaf(p, scratch[n][:count]) for n, p in owned.items()}
+            slopes = {n: scratch[n][:count] for n in owned}
+            leaves = {n: _leaf(p, slopes[n], run.params[n]) for n, p in owned.items()}
             move = optim.stepper(run.optimiser, owned, {n: s[:count] for n, s in state.items()})
         weight = batches.weight[step, :count]
         batch = Batch(*rows(step, count), weight, members[:count], step, drawn)
-        move(_gradients(run.loss(leaves, batch).sum(), leaves))
+        move(_gradients(run.loss(leaves, batch).sum(), leaves, slopes))
 
 
 def _gathered(rows: Rows, index: Tensor) -> Callable[[int, int], Rows]:
@@ -225,32 +243,37 @@ def _gathered(rows: Rows, index: Tensor) -> Callable[[int, int], Rows]:
     return lambda step, count: (x[step, :count], y[step, :count])
 
 
-def _leaf(param: Tensor, scratch: Tensor) -> Tensor:
-    leaf = param.detach().requires_grad_()
-    leaf.scratch = scratch  # type: ignore[attr-defined]
+def _leaf(param: Tensor, scratch: Tensor, like: Tensor) -> Tensor:
+    leaf = _shaped(param, like).detach().requires_grad_()
+    leaf.scratch = _shaped(scratch, like)  # type: ignore[attr-defined]
     return leaf
 
 
-def _gradients(total: Tensor, leaves: Mapping[str, Tensor]) -> list[Tensor]:
+def _gradients(
+    total: Tensor, leaves: Mapping[str, Tensor], slopes: Mapping[str, Tensor]
+) -> list[Tensor]:
     """Per-client gradients: clients share no parameter, so one sum gives them all."""
     for leaf in leaves.values():
         leaf.scratch_used = False  # type: ignore[attr-defined]
     grads = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
-    return [_collect(g, leaf) for g, leaf in zip(grads, leaves.values(), strict=True)]
+    for grad, leaf in zip(grads, leaves.values(), strict=True):
+        _collect(grad, leaf)
+    return list(slopes.values())
 
 
-def _collect(grad: Tensor | None, leaf: Tensor) -> Tensor:
-    if not leaf.scratch_used:  # type: ignore[attr-defined]
-        return torch.zeros_like(leaf) if grad is None else grad.contiguous()
-    buffer: Tensor = leaf.scratch  # type: ignore[attr-defined]
-    return buffer if grad is None else buffer.add_(grad)
+def _collect(grad: Tensor | None, leaf: Any) -> None:
+    """What the graph says of a leaf, into its buffer."""
+    if leaf.scratch_used and grad is not None:
+        leaf.scratch.add_(grad)
+    elif not leaf.scratch_used:
+        leaf.scratch.copy_(torch.zeros(()) if grad is None else grad)
 
 
 def _store(run: _Run, tensors: dict[str, Tensor], members: Tensor) -> None:
     """Keep what was trained; a client with a number that is not finite keeps what it had."""
-    sums = [t.reshape(len(members), -1).sum(1) for t in tensors.values()]
+    sums = [t.view(len(members), -1).sum(1) for t in tensors.values()]
     broken = members[~torch.stack(sums).isfinite().all(0)]
     for name, out in run.out.items():
-        out.index_copy_(0, members, tensors[name])
+        out.index_copy_(0, members, _shaped(tensors[name], out))
         if len(broken):
             out[broken] = {**run.params, **run.state}[name][broken]

@@ -8,15 +8,17 @@ have taken different numbers, and an encoder may keep its history while a decode
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-__all__ = ["Adam", "Optimiser", "Sgd", "Step", "start", "stepper"]
+__all__ = ["VECTOR", "Adam", "Optimiser", "Sgd", "Step", "start", "stepper"]
 
 STEPS = "steps"  # Adam's slot of counts, one number per client
+VECTOR = 16  # numbers in the longest vector that a kernel computes at once
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,11 @@ def stepper(
 
 def _adam(optimiser: Adam, values: list[Tensor], held: list[list[Tensor]]) -> Step:
     means, squares, steps = held
-    together = all(bool((s == s[0]).all()) for s in steps if len(s))
+    alike = all(bool((s == s[0]).all()) for s in steps if len(s))
+    together = alike and not any(math.prod(v.shape[1:]) % VECTOR for v in values)
     counts = [s[0] for s in steps] if together else _rows(steps)
-    # Where histories differ so does the bias correction: the kernel then gets one row per client.
+    # Where histories differ so does the bias correction, and where a client's numbers do not fill
+    # whole vectors the kernel rounds the last of them otherwise: it then gets one row per client.
     values, means, squares = (t if together else _rows(t) for t in (values, means, squares))
 
     def step(grads: Sequence[Tensor]) -> None:

@@ -36,6 +36,7 @@ from understudy.recipes.options import DpFedWAEOptions
 from understudy.release.generator import Generator
 from understudy.rng import Draws, Streams
 from understudy.study import Study, Training
+from understudy.training.batches import padded
 from understudy.training.loop import Batch
 
 __all__ = ["PartsDpFedWAE", "by_parts", "head", "margins"]
@@ -162,7 +163,7 @@ def head(label: ClassifierNet, model: Tensor, rows: Shards, *, rng: Draws) -> Te
         terms = (batch.x, batch.y, (batch.weight > 0).to(batch.x.dtype))
         return classifier.sampled_loss(label, params, *terms, draw=batch.uniform())
 
-    whole = max(1, int(rows.counts.max()))
+    whole = int(padded(rows.counts.numpy()).max())
     how = Local(Training(epochs=1, batch=whole, optimiser="sgd", rate=1.0))
     zero = layers.unflatten(label.net, torch.zeros(len(rows), model.shape[1]))
     change, _ = how.train(zero, loss, rows, rng=rng)

@@ -1,0 +1,129 @@
+"""Kernels whose result for a client does not depend on the clients beside it, to the last bit.
+
+Two things make it depend, and both are about where a client's numbers lie in memory. A batched
+matrix product rounds otherwise for a matrix that does not begin at a multiple of 16 bytes, and for
+one of a single column. And some elementwise kernels (sigmoid and its kin) treat the last few
+numbers of a run of memory apart. So products are padded to sizes that keep every client aligned
+(most sizes are such: even widths and batches), and sigmoids leave a gap behind each client.
+What else nets use here (sums along an axis, exp, tanh, softmax, sums and products) was measured
+to be free of it, on one thread: several would cut a run where they please.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+__all__ = [
+    "in_threads",
+    "multiply",
+    "one_thread",
+    "product",
+    "sigmoid",
+    "squash",
+    "write_product",
+]
+
+_ALIGNED = 16  # bytes
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def product(a: Tensor, b: Tensor, plus: Tensor | None = None) -> Tensor:
+    """``[C, m, k] × [C, k, n] → [C, m, n]``, and ``plus [C, 1 or m, 1 or n]`` added."""
+    return _Product.apply(a, b, plus)
+
+
+def write_product(a: Tensor, b: Tensor, out: Tensor) -> None:
+    """The product, without a graph, into memory that is there already."""
+    if _fits(a, b) and out.is_contiguous():
+        torch.bmm(a, b, out=out)
+    else:
+        out.copy_(multiply(a, b))
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    """1/(1 + e^−x) of ``[C, …]``."""
+    return _Sigmoid.apply(x)
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, plus: Tensor | None) -> Tensor:
+        ctx.save_for_backward(a, b)
+        ctx.plus = None if plus is None else plus.shape
+        return multiply(a, b, plus)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        (a, b), needed = ctx.saved_tensors, ctx.needs_input_grad
+        to_a = multiply(grad, b.transpose(1, 2)) if needed[0] else None
+        to_b = multiply(a.transpose(1, 2), grad) if needed[1] else None
+        return to_a, to_b, grad.sum_to_size(ctx.plus) if needed[2] else None
+
+
+class _Sigmoid(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        out = squash(x)
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        found: Tensor = torch.ops.aten.sigmoid_backward(grad, ctx.saved_tensors[0])
+        return found
+
+
+def squash(x: Tensor) -> Tensor:
+    """`sigmoid` without a graph."""
+    flat = x.reshape(len(x), -1)
+    size = flat.shape[1]
+    apart = flat.new_empty(len(flat), size - size % _ALIGNED + _ALIGNED)[:, :size]
+    return torch.sigmoid(flat, out=apart).view(x.shape)
+
+
+def _fits(a: Tensor, b: Tensor) -> bool:
+    """Whether both factors and the product of every client are aligned, and no vector."""
+    (m, k), n = a.shape[1:], b.shape[2]
+    unit = _ALIGNED // a.element_size()
+    return n > 1 and not (m * k % unit or k * n % unit or m * n % unit)
+
+
+def multiply(a: Tensor, b: Tensor, plus: Tensor | None = None) -> Tensor:
+    """`product` without a graph, for what is one node of a graph itself."""
+    (_, rows, inner), columns = a.shape, b.shape[2]
+    if not _fits(a, b):
+        unit = _ALIGNED // a.element_size()
+        a = functional.pad(a, (0, -inner % unit, 0, -rows % unit))
+        b = functional.pad(b, (0, int(columns == 1), 0, -inner % unit))
+        made = torch.bmm(a, b)[:, :rows, :columns]
+        return made.contiguous() if plus is None else made + plus
+    return torch.bmm(a, b) if plus is None else torch.baddbmm(plus, a, b)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Run torch on one thread, and give the others back."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def in_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """Results in order: as many items at a time as torch has threads, each on one of them."""
+    threads = min(torch.get_num_threads(), len(items))
+    with one_thread():
+        if threads <= 1:
+            return [work(item) for item in items]
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            return list(pool.map(work, items))
