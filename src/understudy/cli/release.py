@@ -65,7 +65,7 @@ def sample(
 
 
 def verify(release: Path = RELEASE, json: bool = JSON) -> None:
-    """Recompute the claim of a release, draw its sample again and compare every file.
+    """Recompute the plan and claim of a release, draw its sample again and compare every file.
 
     Examples:
 
