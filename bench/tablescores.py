@@ -2,7 +2,7 @@
 
 Distances on the public grid (mean total variation of single columns and of all pairs), the mean
 column distance of `understudy evaluate` (Kolmogorov-Smirnov for numbers, which sees spikes that a
-grid hides), and students of `evaluate` with boosting beside them: accuracy and AUC of classes, R²
+grid hides), and students of `evaluate`: accuracy and AUC of classes, R²
 and mean absolute error of a number.
 """
 
@@ -12,20 +12,16 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from sklearn.ensemble import (
-    HistGradientBoostingClassifier,
-    HistGradientBoostingRegressor,
-    RandomForestRegressor,
-)
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.linear_model import Ridge
 from tablesets import Grid, Task
 
 from understudy import Records, Schema
 from understudy.data.encode import encode
 from understudy.evaluation.joints import mean_variation
+from understudy.evaluation.measures import auc
 from understudy.evaluation.rows import Rows
-from understudy.evaluation.score import auc
-from understudy.evaluation.students import Learner, Tick, answer, silent, students
+from understudy.evaluation.students import answer, silent, students
 from understudy.rng import Streams
 
 
@@ -69,10 +65,9 @@ def _greatest_gap(ours: np.ndarray, real: np.ndarray) -> float:
 
 def _classes(task: Task, drawn: Records, seed: int) -> dict[str, Any]:
     rows, test = (_rows(task.schema, records) for records in (drawn, task.test))
-    learners: dict[str, Learner] = {
+    learners = {
         name: learn for name, learn in students(task.schema).items() if name != "neural network"
     }
-    learners["boosting"] = boosting
     found: dict[str, Any] = {
         "commonest": {"accuracy": _round(np.bincount(test.y).max() / len(test))}
     }
@@ -84,23 +79,12 @@ def _classes(task: Task, drawn: Records, seed: int) -> dict[str, Any]:
     return found
 
 
-def boosting(schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick) -> np.ndarray:
-    """Gradient boosting by histograms: it sees what linear models forgive."""
-    state = int(rng.numpy("boosting").integers(2**31))
-    model = HistGradientBoostingClassifier(random_state=state, early_stopping=False)
-    model.fit(rows.x, rows.y)
-    full = np.zeros((len(x), schema.n_classes))
-    full[:, model.classes_] = model.predict_proba(x)
-    return full
-
-
 def _marks(guess: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     classes = guess.shape[1]
     chosen = [1] if classes == 2 else [k for k in range(classes) if (truth == k).any()]
-    once = np.ones((1, len(truth)))
-    areas = [auc(guess[:, k], truth == k, once)[0] for k in chosen]
+    area = auc(truth, guess, np.array(chosen))
     right = (guess.argmax(1) == truth).mean()
-    return {"accuracy": _round(right), "AUC": _round(np.mean(areas))}
+    return {"accuracy": _round(right), "AUC": _round(area.value if area else 0.5)}
 
 
 def _regression(task: Task, drawn: Records, seed: int) -> dict[str, Any]:
