@@ -144,6 +144,7 @@ def test_a_set_of_sites_that_cannot_be_is_refused() -> None:
     refused(lab, "shares", flags(0, 1, 2) + rest[: 2 * 160], "4 to 6 sites")
     refused(lab, "shares", b"\xff" + rest, "a set of 5 sites")
     refused(lab, "shares", asked["shares"][0][:-1], "160 bytes")
+    refused(lab, "shares", b"", "a set of 5 sites")
 
 
 def test_shares_from_a_site_that_was_told_of_others_cannot_be_read() -> None:
@@ -162,6 +163,13 @@ def test_replayed_and_tampered_shares_are_refused() -> None:
     refused(lab, "masked", message[:-1] + bytes([message[-1] ^ 1]), "told the same")
     refused(lab, "masked", message[:1] + message[81:161] * 2 + message[161:], "told the same")
     refused(lab, "masked", flags(0, 1, 2) + message[1:161], "at least 4 survivors")
+
+
+def test_a_site_does_not_take_its_own_shares_for_a_peers() -> None:
+    """What it sent to a peer comes back under the peer's name."""
+    lab, asked = after("masked")
+    own = lab.told["shares"][0][:80]
+    refused(lab, "masked", asked["masked"][0][:1] + own + asked["masked"][0][81:], "told the same")
 
 
 def test_fewer_survivors_than_the_minimum_are_refused() -> None:
