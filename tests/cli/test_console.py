@@ -7,6 +7,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from understudy.cli import console
+from understudy.data.schema import Column, Schema
+from understudy.data.table import read
 
 
 def drawn(width: int, note: str) -> str:
@@ -27,3 +29,18 @@ def test_a_bar_and_its_note_fit_a_terminal(width: int) -> None:
     assert line.count("━") >= 8, line
     times = line.partition(note)[2].split()
     assert times == ["0:00:00", "-:--:--"][width == 80 :], "whole, or not there"
+
+
+def test_how_files_are_written_is_said_once_and_at_the_end(tmp_path, capsys) -> None:
+    columns = (Column("a", "numeric", 0, 9), Column("b", "boolean"))
+    (tmp_path / "rows.csv").write_text("a;b\n1,5;ja\n2;nein\n")
+    schema = Schema("table", "t", 2, columns)
+    with console.telling():
+        read(tmp_path / "rows.csv", schema)
+        read(tmp_path / "rows.csv", schema)
+        assert not capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.count("semicolons between cells") == said.count("decimal commas in a") == 1
+    with console.telling(aloud=False):
+        read(tmp_path / "rows.csv", schema)
+    assert not capsys.readouterr().err

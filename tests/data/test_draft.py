@@ -615,3 +615,43 @@ def test_time_stamps_are_a_kind_of_their_own(tmp_path) -> None:
     column = next(c for c in Schema.parse(text).columns if c.name == "seen")
     assert column.kind == "timestamp"
     assert str(column.low) < "2021-03-04" and str(column.high) > times[-1]
+
+
+def test_a_few_rows_far_away_do_not_set_the_bounds(tmp_path) -> None:
+    frame = table(1000)
+    frame.loc[7, "age"] = 99_999
+    text, warnings = drafted(tmp_path, frame)
+    age = Schema.parse(text).columns[0]
+    assert (age.low, age.high) == (10, 90)
+    assert "99999" not in text and "widen them" in text
+    assert any("Bounds of" in warning for warning in warnings)
+
+
+def test_heavy_tails_get_a_log_scale_and_room(tmp_path) -> None:
+    amounts = np.exp(np.random.default_rng(0).normal(4, 2, 500)).round(2)
+    text, _ = drafted(tmp_path, table(500).assign(weight=amounts))
+    weight = next(c for c in Schema.parse(text).columns if c.name == "weight")
+    assert weight.scale == "log" and weight.low <= amounts.min() and weight.high > amounts.max()
+    assert all(c.scale == "linear" for c in Schema.parse(text).columns if c.name != "weight")
+
+
+def test_bounds_of_days_are_whole_months_or_years(tmp_path) -> None:
+    days = pd.date_range("2021-03-04", periods=40).strftime("%d.%m.%Y")
+    years = pd.date_range("2001-03-04", periods=40, freq="200D").strftime("%Y-%m-%d")
+    text, _ = drafted(tmp_path, table().assign(seen=days, first=years))
+    held = {c.name: (str(c.low), str(c.high)) for c in Schema.parse(text).columns}
+    assert held["seen"] == ("2021-03-01", "2021-04-30")
+    assert held["first"] == ("2001-01-01", "2022-12-31")
+
+
+def test_words_of_booleans_are_kept_as_the_file_has_them(tmp_path) -> None:
+    text, _ = drafted(tmp_path, table().assign(smokes=["Ja", "Nein"] * 20, paid=[0, 1] * 20))
+    words = {c.name: c.words for c in Schema.parse(text).columns if c.kind == "boolean"}
+    assert words["smokes"] == ("Nein", "Ja") and words["paid"] == ("0", "1")
+
+
+def test_a_reading_that_was_chosen_is_marked_and_stated(tmp_path) -> None:
+    text, _ = drafted(tmp_path, table().assign(weight=["1.234"] * 20 + ["2.345"] * 20))
+    weight = next(c for c in Schema.parse(text).columns if c.name == "weight")
+    assert weight.decimal == "." and weight.high < 10  # type: ignore[operator]
+    assert '# check: "." was read as the sign before decimals' in text

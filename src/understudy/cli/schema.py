@@ -44,7 +44,9 @@ MARKS = {"ok": "[green]✓[/]", "note": "[yellow]–[/]", "error": "[red]✗[/]"
 def draft(
     data: Path = typer.Argument(..., help="CSV, Parquet, npz or a folder of images."),
     output: Path | None = typer.Option(None, "--output", "-o", help="Write to this file."),
-    label: str | None = typer.Option(None, "--label", help="The column that holds the classes."),
+    label: str | None = typer.Option(
+        None, "--label", help="The column to predict: classes, or a number."
+    ),
     name: str | None = typer.Option(None, "--name", help="The schema's name."),
     layout: str | None = typer.Option(
         None, "--layout", help="Series: the layout of the table: long, wide or recording."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import pandas as pd
 import pyarrow as pa
@@ -25,12 +26,22 @@ def time_forms(cells: pa.Array, formats: Sequence[str]) -> list[Form]:
     """The format that all cells have; two where day and month could change places."""
     seen = pd.Series(pc.unique(cells.drop_null()).to_pandas())
     first = seen.head(SAMPLE)
-    for format in (ISO, *formats) if len(seen) else ():
+    possible = [f for f in formats if _parses(seen.iloc[0], f)] if len(seen) else []
+    for format in (ISO, *possible) if len(seen) else ():
         if _fits(first, format) and _fits(seen, format):
             swapped = _swapped(format)
             both = (format, swapped) if swapped in formats and _fits(seen, swapped) else (format,)
             return [Form(format=f) for f in both]
     return []
+
+
+def _parses(text: str, format: str) -> bool:
+    """Whether one text has a format; quick, so that few formats are tried on all."""
+    try:
+        datetime.strptime(text, format)
+    except ValueError:
+        return False
+    return True
 
 
 def _swapped(format: str) -> str:

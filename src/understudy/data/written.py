@@ -36,7 +36,10 @@ def lines(frame: pd.DataFrame, schema: Schema | None, separator: str) -> bytes:
         return b"".join(lines(frame.iloc[i : i + PIECE], schema, separator) for i in starts)
     if frame.empty:
         return b""
-    cells = [_quoted(cell_texts(known.get(n), frame[n]), separator) for n in frame.columns]
+    cells = []
+    for name in frame.columns:
+        texts = cell_texts(known.get(name), frame[name])
+        cells.append(texts if _is_safe(known.get(name), separator) else _quoted(texts, separator))
     if len(cells) == 1:  # a blank line would be no row
         cells = [pc.if_else(pc.equal(pc.fill_null(cells[0], ""), ""), pa.scalar('""'), cells[0])]
     options = {"null_handling": "replace", "null_replacement": ""}
@@ -123,9 +126,22 @@ def _grouped(column: Column, held: pa.Array) -> pa.Array:
     return pa.array(texts, pa.string())
 
 
+def _is_safe(column: Column | None, separator: str) -> bool:
+    """Whether no text of a column can hold the separator, a quote or a line break."""
+    if column is None:
+        return False
+    signs = (column.decimal or ".", column.thousands, column.prefix, column.suffix)
+    said = (*column.classes, *(signs if column.is_number else (column.format or "",)))
+    return not any(re.search(_special(separator), text) for text in said)
+
+
+def _special(separator: str) -> str:
+    return rf'[{re.escape(separator)}"\r\n]'
+
+
 def _quoted(cells: pa.Array, separator: str) -> pa.Array:
     """Texts that hold the separator, a quote or a line break stand in quotes."""
-    needs = pc.match_substring_regex(cells, rf'[{re.escape(separator)}"\r\n]')
+    needs = pc.match_substring_regex(cells, _special(separator))
     if not pc.any(needs).as_py():
         return cells
     doubled = pc.replace_substring(cells, '"', '""')

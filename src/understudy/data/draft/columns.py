@@ -124,8 +124,10 @@ def _with_form(found: FoundColumn, form: Form, chosen: str | None) -> FoundColum
 
 def _kind(counts: pd.Series) -> str:
     """What all texts of a column are: boolean, a number, a day, a time, or text."""
-    if not len(counts) or {text.casefold() for text in counts.index} <= set(TRUTHS):
-        return "boolean" if len(counts) else "text"
+    if not len(counts):
+        return "text"
+    if len(counts) <= 2 * len(TRUTHS) and {t.casefold() for t in counts.index} <= set(TRUTHS):
+        return "boolean"
     kinds = ("numeric", "date", "timestamp")
     return next((kind for kind in kinds if numbers(counts, kind) is not None), "text")
 
