@@ -306,9 +306,9 @@ def projection(plan: PrivacyPlan, population: int) -> dict[str, float]:
     """
     own, mechanism = plan.own, plan.own.parts[0].mechanism
     alone = len(plan.phases) == 1 and plan.unit == "site"
-    if not (isinstance(mechanism, (Gaussian, IntegerGaussian)) and alone and population >= 3):
+    if not (isinstance(mechanism, (Gaussian, IntegerGaussian)) and alone and population >= 2):
         raise PrivacyError(
-            "a private plan of one phase that noises sites' updates, and a population of 3 or more",
+            "a private plan of one phase that noises sites' updates, and a population of 2 or more",
             f"trust {plan.trust}, unit {plan.unit}, {len(plan.phases)} phase(s), {population}",
             "project a study that adds noise to whole sites' updates, without a warm start",
         )
