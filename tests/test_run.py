@@ -58,8 +58,10 @@ def test_a_run_ends_in_a_release_that_verifies(tmp_path: Path) -> None:
 
 def test_a_release_says_nothing_of_who_took_part(tmp_path: Path) -> None:
     run(toy(cohort={"rate": 0.5}), rows(4), out=tmp_path / "out", rows=5)
+    manifest = json.loads((tmp_path / "out" / "release.json").read_text())
+    assert manifest["agreement"].pop("cohort") == {"rate": 0.5}, "more than the public rate"
     for path in (tmp_path / "out").glob("*.json*"):
-        text = path.read_text()
+        text = json.dumps(manifest) if path.name == "release.json" else path.read_text()
         for word in ("cohort", "allowance", "received", "counts", "root", "seed"):
             assert f'"{word}"' not in text, f"{path.name} holds {word}"
 
