@@ -1,13 +1,15 @@
 """Rivals of `bench/tables.py`: other people's code, run in a Python of its own, never copied.
 
-Each gets the public cells of the training rows and gives cells back, at the same ε and δ. MST and
-AIM are their authors' (private-pgm); it wants other versions than this project, so it has an
-environment of its own:
+Each gets the public cells of the training rows and gives cells back, at the same ε and δ. MST, AIM
+(private-pgm) and HeteroFedSyn are their authors' code. It wants other versions than this project,
+so it has an environment of its own:
 
     python -m venv rivals && git clone https://github.com/ryan112358/private-pgm
-    rivals/bin/pip install ./private-pgm matplotlib
-    export UNDERSTUDY_RIVALS=rivals/bin/python UNDERSTUDY_PGM=private-pgm
-    python bench/tables.py --methods mst aim
+    git clone https://github.com/XiaochenLi-w/Federated-Tabular-Data-Synthesis-Framework fedsyn
+    rivals/bin/pip install ./private-pgm jax==0.7.0 chex==0.1.90 "pandas<3" matplotlib loguru pyyaml
+    export UNDERSTUDY_RIVALS=rivals/bin/python
+    export UNDERSTUDY_PGM=private-pgm UNDERSTUDY_FEDSYN=fedsyn
+    python bench/tables.py --methods mst aim heterofedsyn
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-RIVALS = {"mst": "rivals_pgm.py", "aim": "rivals_pgm.py"}
+RIVALS = {"mst": "rivals_pgm.py", "aim": "rivals_pgm.py", "heterofedsyn": "rivals_fedsyn.py"}
 ONE_THREAD = {
     **{f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")},
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
@@ -63,7 +65,7 @@ def synthesise(codes: np.ndarray, sizes: list[int], ask: Ask, kept: Path | None 
 
 def _run(codes: np.ndarray, sizes: list[int], ask: Ask, out: Path) -> None:
     python = os.environ.get("UNDERSTUDY_RIVALS")
-    if not python or "UNDERSTUDY_PGM" not in os.environ:
+    if not python:
         sys.exit(f"Not installed: {ask.method}. Do what the head of bench/rivals.py says.")
     given = out.with_name("in.npz")
     np.savez(given, codes=codes, sizes=np.array(sizes), **vars(ask))

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from common import arguments, provenance, save
 from rivals import RIVALS, Ask, synthesise
-from tablescores import score
+from tablescores import distances, students
 from tablesets import BINS, TABLES, Grid, Task
 from threadpoolctl import threadpool_limits
 
@@ -71,12 +71,13 @@ def _budgets(method: str, args: Namespace) -> list[tuple[float, int]]:
     return [(e, n) for n in args.sites for e in args.epsilon if n == args.sites[0] or e == 1]
 
 
-def measure(cell: Cell, name: str | None, keep: Path | None) -> dict[str, Any]:
+def measure(cell: Cell, args: Namespace) -> dict[str, Any]:
     """Make the rows of a cell and score them."""
     task = TABLES[cell.table](cell.table, cell.seed)
-    made, about = synthetic(task, cell, keep)
-    about = {**asdict(cell), **({"method": name} if name else {}), **about}
-    return {**about, "rows": len(made), **score(task, made, cell.seed)}
+    made, about = synthetic(task, cell, args.keep)
+    about = {**asdict(cell), **({"method": args.name} if args.name else {}), **about}
+    taught = {} if args.distances else {"students": students(task, made, cell.seed)}
+    return {**about, "rows": len(made), **distances(task, made), **taught}
 
 
 def synthetic(task: Task, cell: Cell, keep: Path | None) -> tuple[Records, dict[str, Any]]:
@@ -135,7 +136,7 @@ def main() -> None:
     report = _begin(args)
     begun = time.perf_counter()
     for cell in grid(args):
-        found = {**measure(cell, args.name, args.keep), "run": len(report["runs"]) - 1}
+        found = {**measure(cell, args), "run": len(report["runs"]) - 1}
         print(json.dumps(found), flush=True)
         report["cells"] = [c for c in report["cells"] if _key(c) != _key(found)] + [found]
         report["runs"][-1]["minutes"] = round((time.perf_counter() - begun) / 60, 2)
@@ -152,6 +153,7 @@ def _arguments() -> Namespace:
     parser.add_argument("--sites", nargs="+", type=int, default=[5, 100])
     parser.add_argument("--only", nargs="+", default=["*"], help="patterns of table/method")
     parser.add_argument("--name", help="record the method under this name")
+    parser.add_argument("--distances", action="store_true", help="leave the students out")
     parser.add_argument("--keep", type=Path, help="keep what rivals make in this folder")
     parser.add_argument("--summary", nargs="+", type=Path, help="print these files' figures")
     args = parser.parse_args()
@@ -202,7 +204,7 @@ def _line(key: tuple[Any, ...], runs: list[dict[str, Any]]) -> str:
     figures = [_mean([r[k] for r in runs]) for k in ("1-way", "2-way", "columns")]
     for marks in (("AUC", "R2"), ("accuracy",)):
         for short in ("LR", "RF", "GB"):
-            figures.append(_mean([_mark(r["students"], short, marks) for r in runs]))
+            figures.append(_mean([_mark(r.get("students", {}), short, marks) for r in runs]))
     seconds = [r["seconds"] for r in runs if "seconds" in r]
     time_spent = f"{fmean(seconds):.0f}" if seconds else ""
     shown = [table, f"{epsilon:g}" if epsilon else "", str(sites or ""), method, str(len(runs))]

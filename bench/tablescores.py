@@ -18,30 +18,36 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 from sklearn.linear_model import Ridge
+from sklearn.metrics import roc_auc_score
 from tablesets import Grid, Task
 
 from understudy import Records, Schema
 from understudy.data.encode import encode
 from understudy.evaluation.joints import mean_variation
 from understudy.evaluation.rows import Rows
-from understudy.evaluation.score import auc
-from understudy.evaluation.students import Learner, Tick, answer, silent, students
+from understudy.evaluation.students import Learner, Tick, answer, silent
+from understudy.evaluation.students import students as evaluated
 from understudy.rng import Streams
 
+CLASSIFIERS = ("logistic regression", "random forest")
 
-def score(task: Task, drawn: Records, seed: int) -> dict[str, Any]:
-    """All figures of these rows."""
+
+def distances(task: Task, drawn: Records) -> dict[str, float]:
+    """How far these rows are from the test rows: columns, pairs, and columns by `evaluate`."""
     grid = Grid(task.schema)
     codes = [grid.codes(records) for records in (drawn, task.test)]
-    columns = len(grid.sizes)
+    columns = range(len(grid.sizes))
     rows, test = _rows(task.schema, drawn), _rows(task.schema, task.test)
-    taught = _regression if task.target else _classes
     return {
-        "1-way": _round(mean_variation(codes, [(j,) for j in range(columns)])[0, 0]),
-        "2-way": _round(mean_variation(codes, list(combinations(range(columns), 2)))[0, 0]),
+        "1-way": _round(mean_variation(codes, [(j,) for j in columns])[0, 0]),
+        "2-way": _round(mean_variation(codes, list(combinations(columns, 2)))[0, 0]),
         "columns": _round(column_distance(grid, rows, test)),
-        "students": taught(task, drawn, seed),
     }
+
+
+def students(task: Task, drawn: Records, seed: int) -> dict[str, Any]:
+    """Marks on the test rows of students that learnt from these rows alone."""
+    return (_regression if task.target else _classes)(task, drawn, seed)
 
 
 def column_distance(grid: Grid, rows: Rows, test: Rows) -> float:
@@ -69,9 +75,8 @@ def _greatest_gap(ours: np.ndarray, real: np.ndarray) -> float:
 
 def _classes(task: Task, drawn: Records, seed: int) -> dict[str, Any]:
     rows, test = (_rows(task.schema, records) for records in (drawn, task.test))
-    learners: dict[str, Learner] = {
-        name: learn for name, learn in students(task.schema).items() if name != "neural network"
-    }
+    known = evaluated(task.schema)
+    learners: dict[str, Learner] = {name: known[name] for name in CLASSIFIERS}
     learners["boosting"] = boosting
     found: dict[str, Any] = {
         "commonest": {"accuracy": _round(np.bincount(test.y).max() / len(test))}
@@ -97,8 +102,7 @@ def boosting(schema: Schema, rows: Rows, x: np.ndarray, rng: Streams, tick: Tick
 def _marks(guess: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     classes = guess.shape[1]
     chosen = [1] if classes == 2 else [k for k in range(classes) if (truth == k).any()]
-    once = np.ones((1, len(truth)))
-    areas = [auc(guess[:, k], truth == k, once)[0] for k in chosen]
+    areas = [roc_auc_score(truth == k, guess[:, k]) for k in chosen]
     right = (guess.argmax(1) == truth).mean()
     return {"accuracy": _round(right), "AUC": _round(np.mean(areas))}
 

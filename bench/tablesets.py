@@ -96,7 +96,7 @@ def census(name: str, seed: int) -> Task:
     numbers = [Column(n, "integer", *bounds) for n, bounds in CENSUS_NUMBERS.items()]
     if name == "gov_census_salary":
         salary = Column("salary", "integer", 0, 1_000_000)
-        schema = Schema("table", name, 150_000, (*words, *numbers, salary))
+        schema = Schema("table", name, 150_000, (*words, *numbers, salary), label="salary")
         return replace(_held_out(schema, frame.assign(**cut), seed), target="salary")
     above = np.where(frame.pop("salary") > WHOLE, "yes", "no")
     label = Column("above", "categorical", categories=("no", "yes"))

@@ -12,7 +12,7 @@ import pytest
 
 BENCH = Path(__file__).parents[1] / "bench"
 LIBRARIES = {  # used by the others, nothing to run
-    "common", "measures", "perturbation", "rivals", "rivals_pgm", "tablescores",
+    "common", "measures", "perturbation", "rivals", "rivals_fedsyn", "rivals_pgm", "tablescores",
     "tablesets",
 }  # fmt: skip
 SMALLER = {  # of the benches with many cells, one of each kind of run is enough here

@@ -34,6 +34,7 @@ __all__ = [
     "SiteEntry",
     "Study",
     "Training",
+    "agreement_hash",
     "options",
     "refuse_split",
     "split_notes",
@@ -152,7 +153,11 @@ class SiteEntry(Settings, table="site"):
 
 @dataclass(frozen=True)
 class Study:
-    """The whole agreement. ``options`` is the recipe's own table, ``[recipe]``."""
+    """The whole agreement. ``options`` is the recipe's own table, ``[recipe]``.
+
+    ``declared`` is the number of sites of a study that is known by its agreement alone, from a
+    release: it has no files.
+    """
 
     name: str
     schema: Schema
@@ -165,6 +170,7 @@ class Study:
     simulation: Simulation | None = None
     sites: tuple[SiteEntry, ...] = ()
     base: Path = Path()
+    declared: int | None = None
 
     def __post_init__(self) -> None:
         Heading(self.name, self.recipe, rounds=self.rounds)  # the same ranges as in a file
@@ -210,6 +216,8 @@ class Study:
     @property
     def n_sites(self) -> int:
         """How many sites take part (public)."""
+        if self.declared is not None:
+            return self.declared
         if self.simulation is None:
             return len(self.sites) or 1
         return 1 if self.simulation.only else self.simulation.sites or 1
@@ -222,27 +230,42 @@ class Study:
     @property
     def hash(self) -> str:
         """Names the agreement: both ends compare it. Local paths and limits are not part of it."""
-        return _digest(self.agreement())
+        return agreement_hash(self.agreement())
 
     @property
     def inputs(self) -> str:
         """Names where the rows come from and how they are split: a resumed run needs the same."""
         simulated = None if self.simulation is None else asdict(self.simulation)
-        return _digest([[asdict(entry) for entry in self.sites], simulated])
+        public = self.options.get(_FILE)
+        return _digest([[asdict(entry) for entry in self.sites], simulated, public])
 
     def agreement(self) -> dict[str, Any]:
-        """What all parties must have in common."""
-        return {
+        """What all parties must have in common, as plain JSON; a release publishes it.
+
+        It has the settings that are set. Names, files, limits and ledgers of sites are not in it,
+        and of a file of public rows it says only that there is one.
+        """
+        named = {_FILE: _SOME_FILE} if self.options.get(_FILE) else {}
+        agreed = {
             "name": self.name,
             "schema": self.schema.hash,
             "recipe": self.recipe,
             "rounds": self.rounds,
             "sites": self.n_sites,
-            "privacy": asdict(self.privacy),
-            "cohort": asdict(self.cohort),
-            "training": asdict(self.training),
-            "options": dict(self.options),
+            "split": self._public_split(),
+            **{name: _set(getattr(self, name)) for name in TABLES},
+            "options": {**self.options, **named},
         }
+        plain: dict[str, Any] = json.loads(json.dumps(agreed, default=str))
+        return plain
+
+    def _public_split(self) -> dict[str, Any] | None:
+        """How rows were dealt out, as claims say it; a column only where the schema lists it."""
+        if (cut := self.simulation) is None:
+            return None
+        listed = cut.split == "column" and follows(self.schema, "column", cut.options) == "row"
+        column = {"column": cut.options["column"]} if listed else {}
+        return {"name": cut.split, "alone": cut.only is not None, **column}
 
     def split_moves_others(self, unit: Unit) -> bool:
         """Whether removing one unit can move rows of others to another site."""
@@ -296,6 +319,19 @@ def split_notes(study: Study) -> tuple[str, ...]:
         f'the split into sites (split = "{study.simulation.split}") was simulated and is taken as '
         "given: the claim compares tables in which all other rows stay at their sites",
     )
+
+
+_FILE, _SOME_FILE = "public", "a file"  # the recipe option that names a file; what is said of it
+
+
+def agreement_hash(agreement: Mapping[str, Any]) -> str:
+    """Names an agreement."""
+    return _digest(agreement)
+
+
+def _set(table: Any) -> dict[str, Any]:
+    """The settings of a table that are set."""
+    return {key: value for key, value in asdict(table).items() if value is not None}
 
 
 def _digest(value: object) -> str:

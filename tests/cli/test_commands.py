@@ -256,8 +256,11 @@ def test_evaluate_writes_a_report_and_not_into_the_release(place: Path, tmp_path
     )
     assert text.count("trained on") == 2
     found = json.loads((tmp_path / "report" / "scores.json").read_text())
-    naive = next(line for line in text.splitlines() if "the most common class" in line)
-    assert f"{found['utility']['naive']['value']:.3f}" in naive
+    verdict = found["verdict"]
+    assert text.index(verdict["title"]) < text.index("trained on"), "the verdict comes first"
+    card = text.split("all models")[0]
+    for side in ("synthetic", "guess", "real"):
+        assert f"{100 * verdict['judgements'][0][side]['value']:.1f}" in card
     assert (tmp_path / "report" / "report.html").stat().st_size > 10_000
     inside = place / "release" / "report"
     invoke("evaluate", place / "release", "--real", place / "rows.csv", "--out", inside, code=9)
@@ -279,24 +282,14 @@ def test_evaluate_shows_distances_where_there_is_nothing_to_learn(unlabelled: Pa
     text = invoke(
         "evaluate", unlabelled / "release", "--real", unlabelled / "rows.csv", "--out", out
     )
-    assert "models tested" not in text, "an empty table says nothing"
-    found = json.loads((out / "scores.json").read_text())["fidelity"]["overall"][0]
-    line = next(line for line in text.splitlines() if found["name"] in line)
-    assert f"{found['synthetic']['value']:.3f}" in line and f"{found['real']['value']:.3f}" in line
-
-
-def test_evaluate_shows_joint_distances_and_coverage(unlabelled: Path) -> None:
-    out = unlabelled / "report"
-    where = ("--real", unlabelled / "rows.csv", "--out", out, "--quiet")
-    lines = invoke("evaluate", unlabelled / "release", *where).splitlines()
-    found = json.loads((out / "scores.json").read_text())["fidelity"]
-    for name, score in (
-        ("2-way joint distance (AVD) ", found["joints"][0]["distance"]),
-        ("coverage (more is better)", found["coverage"]),
-    ):
-        line = next(line for line in lines if name in line)
-        assert all(f"{score[side]['value']:.3f}" in line for side in ("synthetic", "real"))
-    assert max(map(len, lines[:-1])) <= 80
+    assert "all models" not in text, "an empty table says nothing"
+    assert "names no label" in " ".join(text.replace("│", " ").split())
+    judged = json.loads((out / "scores.json").read_text())["verdict"]["judgements"]
+    assert [j["use"] for j in judged] == ["single columns", "pairs of columns"]
+    for j in judged:
+        line = next(line for line in text.splitlines() if j["use"] in line and "0." in line)
+        assert all(f"{j[side]['value']:.3f}" in line for side in ("synthetic", "guess", "real"))
+    assert max(map(len, text.splitlines()[:-1])) <= 80
 
 
 def test_a_label_is_refused_where_the_schema_has_none(unlabelled: Path) -> None:

@@ -329,3 +329,10 @@ def test_what_is_no_time_is_refused() -> None:
     frame = pd.DataFrame({"rooms": [3], "price": [1.0], "sold": ["noon"]})
     with pytest.raises(DataError, match="times as YYYY-MM-DD HH:MM:SS"):
         from_frame(frame, priced())
+
+
+def test_truth_values_are_categories_where_the_schema_says_so() -> None:
+    weekend = Column("weekend", "categorical", categories=("False", "True"))
+    schema = Schema("table", "t", 10, (weekend,))
+    frame = pd.DataFrame({"weekend": [True, False, True]})
+    assert encode(schema, from_frame(frame, schema)).x.argmax(1).tolist() == [1, 0, 1]

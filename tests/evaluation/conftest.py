@@ -13,7 +13,7 @@ import pytest
 from understudy.data.encode import Encoded, decode
 from understudy.data.schema import Column, Schema
 from understudy.data.table import Records
-from understudy.evaluation import embedding, forecasts, students
+from understudy.evaluation import embedding, forecasts, report, students
 from understudy.evaluation.compare import evaluate
 from understudy.privacy.account import Event
 from understudy.privacy.claim import Claim
@@ -111,13 +111,17 @@ def cut_training(patch: pytest.MonkeyPatch, steps: int) -> None:
     for name in ("TRAINING", "IMAGE_TRAINING"):
         how = replace(getattr(students, name), steps=steps)
         patch.setattr(students, name, how)
+    for name in ("TREES", "ROUNDS"):
+        patch.setattr(students, name, min(steps, 20))
     patch.setattr(forecasts, "FORECASTING", replace(forecasts.FORECASTING, steps=steps))
     patch.setattr(embedding, "STEPS", 250)
 
 
 @pytest.fixture
 def shorten(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Let students train for so many steps only."""
+    """Let students train for so many steps only, and draw few pictures."""
+    monkeypatch.setattr(report, "MOST_COLUMNS", 1)
+    monkeypatch.setattr(report, "MOST_PAIRS", 1)
     return lambda steps: cut_training(monkeypatch, steps)
 
 

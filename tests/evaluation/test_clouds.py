@@ -99,7 +99,9 @@ def test_a_missed_half_is_not_covered() -> None:
 
 def test_scores_have_intervals_and_a_real_side(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clouds, "MOST", 150)
-    sides = [rows(cloud(500, 0, 1.0)), rows(cloud(400, 1))]
+    far = cloud(300, 3, 9.0)
+    sides = {"synthetic": cloud(500, 0, 1.0), "real": cloud(400, 1), "guess": far}
+    sides = {side: rows(x) for side, x in sides.items()}
     found = measure_clouds(sides, rows(cloud(200, 2)), rng=np.random.default_rng(0))
     assert found is not None
     apart, covered = found
@@ -107,9 +109,13 @@ def test_scores_have_intervals_and_a_real_side(monkeypatch: pytest.MonkeyPatch) 
     assert apart.real is not None and covered.real is not None
     assert 0 <= apart.real.value < apart.synthetic.low <= apart.synthetic.high
     assert covered.synthetic.high < covered.real.low
+    assert covered.guess is not None and covered.guess.value == 0 and apart.guess is None
+    assert covered.contrast is not None and covered.contrast.gain.low > 0
     assert {s.n for s in (apart.synthetic, apart.real, covered.synthetic, covered.real)} == {150}
 
 
 def test_too_few_rows_for_a_neighbourhood_give_no_scores() -> None:
     few = rows(cloud(5, 0))
-    assert measure_clouds([few], rows(cloud(50, 1)), rng=np.random.default_rng(0)) is None
+    assert (
+        measure_clouds({"synthetic": few}, rows(cloud(50, 1)), rng=np.random.default_rng(0)) is None
+    )

@@ -12,6 +12,7 @@ from understudy.data.encode import Encoded
 from understudy.data.schema import Column, Schema
 from understudy.data.table import Records, write
 from understudy.errors import DataError, OutputError
+from understudy.evaluation import compare
 from understudy.evaluation.compare import evaluate, hold_out, remove_report
 from understudy.evaluation.score import INTERNAL
 from understudy.rng import Streams
@@ -130,7 +131,11 @@ def test_a_table_without_label_gives_a_report_without_students(table_release, tm
     release = replace(table_release, schema=schema, draw=draw)
     scores = evaluate(release, release.sample(50, seed=1), tmp_path / "out")
     page = scores.report.read_text()
-    assert scores.utility.students == () and "nothing to predict" in page
+    assert (
+        scores.utility.students == ()
+        and "nothing to predict" in page
+        and "no model was tried" in page
+    )
 
 
 def test_images_are_shown_and_marked_as_real_records(
@@ -229,7 +234,7 @@ def test_claims_without_epsilon_stay_strict_json(table_release, table_records, t
 
 SECTIONS = {
     "joints": "Several columns at once",
-    "correlations": ">Correlations<",
+    "pairs": 'id="pairs"',
     "map": "Map of real and synthetic records",
     "forecasts": "Predicting the next step",
     "time": "Over time",
@@ -240,7 +245,7 @@ SECTIONS = {
 @pytest.mark.parametrize(
     ("kind", "shown"),
     [
-        (0, {"joints", "correlations", "map"}),
+        (0, {"joints", "pairs", "map"}),
         (1, {"images", "map"}),
         (2, {"forecasts", "map", "time"}),
     ],
@@ -280,9 +285,10 @@ def test_scores_of_a_table_have_joints_coverage_and_both_matrix_distances(report
         "maximum mean discrepancy (MMD²)",
     }
     assert 0 <= fidelity["coverage"]["synthetic"]["value"] <= 1
-    assert found["forecasts"]["models"] == [] and found["forecasts"]["naive"] is None
+    assert found["forecasts"]["models"] == []
     students = [s["student"] for s in found["utility"]["students"]]
-    assert students == ["logistic regression", "random forest", "neural network"]
+    expected = ["logistic regression", "random forest", "boosting", "neural network"]
+    assert students == expected
 
 
 def test_a_report_tells_of_the_most_sets_of_columns_not_of_the_first(reports) -> None:
@@ -293,19 +299,22 @@ def test_a_report_tells_of_the_most_sets_of_columns_not_of_the_first(reports) ->
 
 
 @pytest.mark.parametrize(
-    ("kind", "part", "said", "decimals"),
-    [
-        (0, "utility", "the most common class", 3),
-        (1, "utility", "the most common class", 3),
-        (2, "forecasts", "repeating the last step", 4),
-    ],
+    ("kind", "guessing"),
+    [(0, "always the most common class"), (1, "noise"), (2, "repeating the last step")],
     ids=["table", "image", "series"],
 )
-def test_a_report_shows_what_takes_no_learning(reports, kind, part, said, decimals) -> None:
-    found = json.loads((reports[kind].parent / "scores.json").read_text())
-    value = f"{found[part]['naive']['value']:.{decimals}f}"
-    row = reports[kind].read_text().split(f'<th scope="row">{said}</th>')[1].split("</tr>")[0]
-    assert f'<td class="n">{value}' in row
+def test_cards_show_what_takes_no_learning_beside_the_score(reports, kind, guessing) -> None:
+    verdict = json.loads((reports[kind].parent / "scores.json").read_text())["verdict"]
+    page = reports[kind].read_text()
+    cards = page.split('<ul class="tiles">')[1].split("</ul>")[0].split("<li")[1:]
+    assert len(cards) == len(verdict["judgements"]) > 1
+    for card, judged in zip(cards, verdict["judgements"], strict=True):
+        value = judged["guess"]["value"]
+        share = judged["measure"].startswith(("accuracy", "coverage"))
+        decimals = 4 if judged["measure"].startswith("error") else 3
+        said = f"{100 * value:.1f}" if share else f"{value:.{decimals}f}"
+        assert f"<dt>guessing</dt><dd>{said}" in card
+    assert guessing in page and guessing in {j["guessing"] for j in verdict["judgements"]}
 
 
 def test_scores_of_series_have_forecasts_and_no_joints(reports) -> None:
@@ -314,14 +323,14 @@ def test_scores_of_series_have_forecasts_and_no_joints(reports) -> None:
     assert [m["student"] for m in models] == ["LSTM", "random forest", "two-layer network"]
     assert all(names(m["scores"]) == {"next-step error (MAE)"} for m in models)
     assert found["forecasts"]["mark"] == INTERNAL
-    assert found["forecasts"]["naive"]["value"] > 0
+    assert all(m["scores"][0]["guess"]["value"] > 0 for m in models)
     assert found["fidelity"]["joints"] == [] and found["fidelity"]["coverage"] is not None
 
 
 def test_series_without_classes_are_judged_by_the_next_step(reports) -> None:
     page = reports[2].read_text()
     assert "No model was trained" not in page and "nothing to predict" not in page
-    assert "next-step error of an LSTM" in page and "fast &lt;b&gt;" in page
+    assert "predicting the next step: error, LSTM" in page and "fast &lt;b&gt;" in page
     assert "Windows overlap" not in page
 
 
@@ -345,3 +354,82 @@ def test_series_are_scored_the_same_twice(series_release, series_records, tmp_pa
         evaluate(series_release, series_records, tmp_path / out)
     for name in ("report.html", "scores.json"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_the_verdict_comes_first_in_the_report_and_is_in_the_scores(reports) -> None:
+    for report in reports:
+        page, found = report.read_text(), json.loads((report.parent / "scores.json").read_text())
+        verdict = found["verdict"]
+        assert verdict["mark"] == INTERNAL and verdict["level"] in ("fit", "limited", "unfit")
+        assert verdict["headline"].startswith(verdict["title"])
+        assert page.index(verdict["headline"]) < page.index("<nav") < page.index(">Privacy</h2>")
+
+
+def test_the_floor_is_explained_where_it_is_first_named(reports) -> None:
+    for report in reports:
+        body = report.read_text().split("<body>")[1]
+        text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", body))
+        assert text.index("that is the floor") <= text.lower().index("floor")
+
+
+def test_no_figure_is_minus_nothing(reports) -> None:
+    for report in reports:
+        page = report.read_text()
+        assert not re.search(r"[-−]0\.0+(?![0-9])", page), "−0.00"
+        assert "-0.0," not in (report.parent / "scores.json").read_text()
+
+
+def test_rows_tested_on_themselves_are_remarked(table_release, table_records, tmp_path) -> None:
+    write(table_records, tmp_path / "real.csv")
+    order = np.random.default_rng(0).permutation(len(table_records))
+    shuffled = table_records.take(order)
+    for i, test in enumerate((tmp_path / "real.csv", shuffled)):
+        scores = evaluate(table_release, tmp_path / "real.csv", tmp_path / str(i), test=test)
+        assert any("the real rows themselves" in line for line in scores.verdict.remarks)
+        assert "the real rows themselves" in scores.report.read_text()
+    other = evaluate(
+        table_release, table_records, tmp_path / "other", test=table_records.take(order[:200])
+    )
+    assert not any("themselves" in line for line in other.verdict.remarks)
+
+
+def test_many_rows_are_thinned_before_they_are_encoded_and_said_so(
+    table_release, table_records, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr("understudy.evaluation.compare.MOST", 60)
+    seen: list[int] = []
+    whole = compare.encode
+
+    def watched(schema: Schema, records: Records) -> Encoded:
+        seen.append(len(records))
+        return whole(schema, records)
+
+    monkeypatch.setattr("understudy.evaluation.compare.encode", watched)
+    scores = evaluate(table_release, table_records, tmp_path / "out")
+    assert max(seen) == 200 < len(table_records), "60 test rows are 30 %"
+    assert dict(scores.rows) == {"synthetic": 60, "train": 60, "test": 60}
+    assert any("At most 60 rows" in note for note in scores.notes)
+    given = evaluate(table_release, table_records, tmp_path / "same", test=table_records)
+    assert any("themselves" in line for line in given.verdict.remarks), "thinned alike"
+
+
+def test_a_numeric_label_is_reported_end_to_end(table_release, tmp_path) -> None:
+    columns = (
+        Column("size", "numeric", low=0.0, high=1.0),
+        Column("price", "numeric", low=0.0, high=1e4, scale="log"),
+    )
+    schema = Schema("table", "homes", 60, columns=columns, label="price")
+
+    def draw(n: int, rng: np.random.Generator) -> Encoded:
+        size = rng.random(n)
+        price = np.clip(0.4 + 0.5 * size + rng.normal(0, 0.02, n), 0, 1)
+        x = np.column_stack([size, price]).astype(np.float32)
+        return Encoded(x, np.zeros(n, np.int64))
+
+    release = replace(table_release, schema=schema, draw=draw)
+    scores = evaluate(release, release.sample(400, seed=1), tmp_path / "out")
+    page = scores.report.read_text()
+    assert scores.verdict.judgements[0].use == "predicting price"
+    assert scores.verdict.judgements[0].measure.startswith("R²")
+    assert "always the mean" in page and "R² is the share" in page
+    assert scores.verdict.level == "fit", scores.verdict.headline

@@ -8,7 +8,6 @@ from understudy.evaluation.correlation import (
     associated_names,
     correlation_scores,
     correlations,
-    largest_differences,
     matrix_distance,
     pearson,
 )
@@ -57,7 +56,7 @@ def test_weights_act_like_repeated_rows() -> None:
     )
 
 
-def test_lost_association_shows_in_the_scores_and_leads_the_list() -> None:
+def test_lost_association_shows_in_the_scores() -> None:
     real, broken, fine = rows(300, 0), rows(300, 1, linked=False), rows(300, 2)
     worse, better = (
         correlation_scores(SCHEMA, side, real, rng=np.random.default_rng(0))
@@ -65,16 +64,12 @@ def test_lost_association_shows_in_the_scores_and_leads_the_list() -> None:
     )
     for bad, good in zip(worse, better, strict=True):
         assert bad.value > good.high
-    first = largest_differences(SCHEMA, real, broken)[0]
-    assert (first.first, first.second) == ("a", "y = true")
-    assert abs(first.real) > 0.8 > 0.3 > abs(first.synthetic)
 
 
 def test_one_column_has_no_correlations() -> None:
     schema = Schema("table", "t", 9, columns=(Column("a", "numeric", low=0.0, high=1.0),))
     one = Rows(np.zeros((3, 1), np.float32), np.zeros(3, np.int64))
     assert correlation_scores(schema, one, one, rng=np.random.default_rng(0)) == []
-    assert largest_differences(schema, one, one) == ()
 
 
 def test_very_wide_tables_are_cut_with_the_label_kept() -> None:

@@ -112,7 +112,8 @@ def rows(n: int, seed: int, tied: bool) -> Rows:
 
 
 def test_rows_without_the_dependence_are_far_and_real_rows_are_the_floor() -> None:
-    found = measure(TABLE, [rows(400, 0, False), rows(400, 1, True)], rows(400, 2, True), rng=rng())
+    sides = {"synthetic": rows(400, 0, False), "real": rows(400, 1, True)}
+    found = measure(TABLE, sides, rows(400, 2, True), rng=rng())
     assert [j.ways for j in found] == [2, 3, 4]
     assert [j.sets for j in found] == [math.comb(4, m) for m in (2, 3, 4)]
     for joint in found:
@@ -125,11 +126,11 @@ def test_rows_without_the_dependence_are_far_and_real_rows_are_the_floor() -> No
 def test_many_columns_get_a_hundred_sets_and_only_tables_have_joints() -> None:
     wide = Schema("table", "w", 9, columns=tuple(Column(f"c{i}", "boolean") for i in range(20)))
     some = Rows(rng().integers(0, 2, (50, 20)).astype(np.float32), np.zeros(50, int))
-    found = measure(wide, [some], some, rng=rng())
+    found = measure(wide, {"synthetic": some}, some, rng=rng())
     assert [j.ways for j in found] == list(WAYS) and {j.sets for j in found} == {SETS}
     assert all(j.distance.synthetic.value == 0 and j.distance.real is None for j in found)
     images = Schema("image", "i", 9, classes=("a", "b"), shape=(4, 5))
-    assert measure(images, [some], some, rng=rng()) == ()
+    assert measure(images, {"synthetic": some}, some, rng=rng()) == ()
 
 
 def test_more_synthetic_rows_than_real_ones_do_not_look_closer() -> None:
@@ -146,7 +147,8 @@ def test_more_synthetic_rows_than_real_ones_do_not_look_closer() -> None:
         codes = np.random.default_rng(seed).integers(0, 8, (n, 4))
         return Rows(np.eye(8, dtype=np.float32)[codes].reshape(n, 32), np.zeros(n, int))
 
-    found = measure(schema, [draw(5000, 0), draw(100, 1)], draw(100, 2), rng=rng())
+    sides = {"synthetic": draw(5000, 0), "real": draw(100, 1)}
+    found = measure(schema, sides, draw(100, 2), rng=rng())
     for joint in found:
         assert joint.distance.real is not None
         assert joint.distance.synthetic.value == pytest.approx(joint.distance.real.value, abs=0.06)

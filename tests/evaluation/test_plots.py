@@ -9,11 +9,11 @@ from PIL import Image
 
 from understudy.data.schema import Column, Schema
 from understudy.evaluation.axes import axes
+from understudy.evaluation.gallery import column_plot, pair_plots
 from understudy.evaluation.joints import Joint
+from understudy.evaluation.pairs import PairFit
 from understudy.evaluation.plots import (
     class_rows,
-    column_plot,
-    correlation_plots,
     joint_plot,
     map_plot,
     series_examples,
@@ -92,11 +92,67 @@ def test_image_strips_show_mean_then_samples() -> None:
     assert "<b>" not in "".join(found[1][1:])
 
 
-def test_heat_maps_are_clear_where_nothing_is_associated() -> None:
-    captions = [name for name, _ in correlation_plots(TABLE, table(500, 0), table(500, 1))]
-    assert captions == ["Real", "Synthetic", "Synthetic minus real"]
-    same = pixels(correlation_plots(TABLE, table(50, 0), table(50, 0))[2][1])
-    assert (same[..., 3] == 0).all()
+def bars(text: str) -> int:
+    """How many filled shapes there are in either page colour."""
+    paths = [e for e in ET.fromstring(text).iter() if e.tag.endswith("}path")]
+    return sum(
+        bool(re.search(r"fill: var\(--(real|synthetic)\)", e.get("style", ""))) for e in paths
+    )
+
+
+AMOUNT = Schema("table", "t", 9, columns=(Column("amount", "numeric", low=0.0, high=1e4),))
+LOGGED = Schema(
+    "table", "t", 9, columns=(Column("amount", "numeric", low=0.0, high=1e4, scale="log"),)
+)
+
+
+def amounts(zeros: float, seed: int) -> Rows:
+    draw = np.random.default_rng(seed)
+    x = np.where(draw.random(400) < zeros, 0, draw.random(400))
+    return Rows(x.astype(np.float32)[:, None], np.zeros(400, np.int64))
+
+
+def test_a_value_that_many_rows_share_has_bars_of_its_own() -> None:
+    plain, spiky = (
+        column_plot(axes(AMOUNT)[0], amounts(0, 0), amounts(zeros, 1)) for zeros in (0.0, 0.6)
+    )
+    assert bars(spiky) == bars(plain) + 2
+    assert ">60%</text>" in spiky or ">50%</text>" in spiky
+
+
+def test_a_log_column_is_drawn_on_a_log_axis() -> None:
+    linear, logged = (
+        column_plot(axes(s)[0], amounts(0, 0), amounts(0, 1)) for s in (AMOUNT, LOGGED)
+    )
+    middle = float(re.findall(r">([\d,]+(?:\.\d+)?)</text>", linear)[1].replace(",", ""))
+    below = float(re.findall(r">([\d,]+(?:\.\d+)?)</text>", logged)[1].replace(",", ""))
+    assert 4_000 < middle < 6_000 and below < 500
+
+
+def test_far_tails_are_gathered_and_said_so() -> None:
+    data = amounts(0, 0)
+    data.x[:] *= 0.1
+    data.x[0] = 1.0
+    text = column_plot(axes(AMOUNT)[0], data, data)
+    assert "≥" in text and "≤" not in text
+
+
+def test_categories_are_sorted_by_how_common_they_are() -> None:
+    data = table(400, 0)
+    data.x[:, 2:22] = np.eye(20)[np.minimum(np.random.default_rng(0).geometric(0.3, 400), 19)]
+    text = column_plot(axes(TABLE)[2], data, data)
+    names = re.findall(r">v(\d+) \$x_</text>", text)
+    assert names[:3] == ["1", "2", "3"] and "10 others" in text
+
+
+def test_pairs_are_drawn_with_their_names_and_both_sides() -> None:
+    pairs = [PairFit("number", "many", 0.4, 0.1, 0.2), PairFit("day", "漢", 0.3, None, 0.1)]
+    found = pair_plots(TABLE, pairs, table(300, 0), table(300, 1))
+    for (_, text), pair in zip(found, pairs, strict=True):
+        ET.fromstring(text)
+        assert pair.first in text and ">real</text>" in text and ">synthetic</text>" in text
+        assert "var(--real)" in text and "var(--synthetic)" in text
+    assert ">others</text>" in found[0][1]
 
 
 def test_series_get_one_band_per_channel() -> None:
@@ -167,8 +223,10 @@ def test_map_has_a_mark_for_every_record() -> None:
 
 
 def test_small_errors_are_drawn_to_their_own_scale_and_in_figures() -> None:
-    models = [StudentScores(n, (Compared("e", score(v), score(v / 9)),)) for n, v in (("m", 0.09),)]
-    text = student_plot(models, "e", share=False)
+    models = [
+        StudentScores(n, (Compared("MAE", score(v), score(v / 9)),)) for n, v in (("m", 0.09),)
+    ]
+    text = student_plot(models, "MAE")
     ET.fromstring(text)
     assert ">0.0900</text>" in text and ">0.0100</text>" in text and ">.25</text>" not in text
-    assert student_plot([], "e", share=False) == ""
+    assert student_plot([], "MAE") == ""

@@ -9,7 +9,6 @@ import torch
 from scipy import stats
 
 from privacy.plans import SLOTS, noised, one_phase, part, sent
-from understudy.errors import PrivacyError
 from understudy.federation.gather import PlainSum
 from understudy.federation.recipe import Task
 from understudy.privacy.clip import Sealed
@@ -133,11 +132,14 @@ def test_a_late_reply_is_left_out() -> None:
     assert torch.allclose(total(p, reply(p, GOOD, round=1), reply(p, GOOD)), MEAN, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["noised", "masked", "not private"])
-def test_a_reply_of_another_kind_stops_the_round(kind: str) -> None:
-    p = plan()
-    with pytest.raises(PrivacyError, match="kind"):
-        total(p, reply(p, GOOD, kind=kind))
+@pytest.mark.parametrize("trust", ["central", "local", "none"])
+def test_a_reply_of_another_kind_is_left_out_and_the_round_goes_on(trust: str) -> None:
+    p = plan(trust)
+    good = reply(p, GOOD)
+    others = {"noised", "masked", "entrusted", "not private", "strange"} - {p.kind}
+    for kind in others:
+        assert torch.equal(total(p, reply(p, -GOOD, kind=kind), good), total(p, good))
+    assert not torch.equal(total(p, reply(p, -GOOD), good), total(p, good))
 
 
 def test_a_reply_that_says_noised_but_has_no_receipt_of_it_is_left_out() -> None:

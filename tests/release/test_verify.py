@@ -489,15 +489,15 @@ def test_a_card_by_another_version_is_sent_to_that_version(made: Release, tmp_pa
 
 
 def test_unit_trust_and_data_must_be_the_recipes(folder: Path) -> None:
-    info = TOYS["toy-mean"].info
-    assert not verify(folder, {"toy-mean": info}).notes
+    toy = TOYS["toy-mean"]
+    assert not verify(folder, {"toy-mean": toy}).notes
     for other in (
-        replace(info, supports=frozenset({("site", "local"), ("record", "central")})),
-        replace(info, kinds=("image",)),
+        replace(toy.info, supports=frozenset({("site", "local"), ("record", "central")})),
+        replace(toy.info, kinds=("image",)),
     ):
         with pytest.raises(ReleaseError, match="toy-mean supports"):
-            verify(folder, {"toy-mean": other})
-    for known in (None, {}, {"other": info}):
+            verify(folder, {"toy-mean": type("Other", (toy,), {"info": other})})
+    for known in (None, {}, {"other": toy}):
         assert any("'toy-mean' is not known here" in note for note in verify(folder, known).notes)
 
 

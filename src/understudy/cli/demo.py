@@ -183,11 +183,11 @@ def _write_inputs(scene: Scene, folder: Path) -> tuple[Path, Path]:
 
 def _say(folder: Path, release: Release, scores: Scores) -> None:
     from understudy.cli.claims import claims_panel
-    from understudy.cli.scores import scores_table
+    from understudy.cli.scores import verdict_panel
 
     console, place, command = Console(), shlex.quote(str(folder)), _command()
     console.print(claims_panel(release.claims))
-    console.print(scores_table(scores))
+    console.print(verdict_panel(scores))
     console.print(f"[green]✓[/] release  {folder / 'release'}  (verified)", soft_wrap=True)
     console.print(
         f"[green]✓[/] report   [bold]{folder / 'report' / 'report.html'}[/]", soft_wrap=True

@@ -101,8 +101,8 @@ def _predict(
     import numpy as np
     import pandas as pd
 
+    from understudy.evaluation.measures import score_accuracy, score_commonest
     from understudy.evaluation.rows import NOUNS
-    from understudy.evaluation.score import score_accuracy, score_commonest
     from understudy.release.rows import labels
 
     said, truth = [], []

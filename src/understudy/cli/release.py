@@ -65,7 +65,7 @@ def sample(
 
 
 def verify(release: Path = RELEASE, json: bool = JSON) -> None:
-    """Recompute the claim of a release, draw its sample again and compare every file.
+    """Recompute the plan and claim of a release, draw its sample again and compare every file.
 
     Examples:
 
@@ -112,9 +112,10 @@ def evaluate(
     quiet: bool = QUIET,
     json: bool = JSON,
 ) -> None:
-    """Compare a release with real rows and write a report.
+    """Say whether the synthetic rows are fit for use, and write a report.
 
-    The scores come from real rows without noise: they are internal, not for publication.
+    A verdict comes first: what the rows are as good as real for, what is worst and what to
+    change. The scores come from real rows without noise: they are internal, not for publication.
 
     Examples:
 
@@ -123,7 +124,7 @@ def evaluate(
       understudy evaluate release --real train.npz --out report
     """
     with plain_errors(json):
-        from understudy.cli.scores import distances_table, scores_table
+        from understudy.cli.scores import scores_table, verdict_panel
         from understudy.evaluation.compare import evaluate as score_release
         from understudy.evaluation.compare import remove_report
         from understudy.release import Release
@@ -146,9 +147,9 @@ def evaluate(
             print_json({"ok": True, "out": str(out), "scores": scores.to_dict()})
         else:
             console = Console()
+            console.print(verdict_panel(scores))
             if scores.utility.students or scores.forecasts.models:
                 console.print(scores_table(scores))
-            console.print(distances_table(scores))
             for note in scores.notes:
                 console.print(f"[yellow]–[/] {note}")
             console.print(f"[green]✓[/] report in [bold]{out / 'report.html'}[/]", soft_wrap=True)

@@ -1,62 +1,96 @@
-"""Scores of a release as the terminal shows them."""
+"""Scores of a release as the terminal shows them: the verdict first, then every model."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.padding import Padding
+from rich.panel import Panel
 from rich.table import Table
+from rich.text import Text
 
 from understudy.evaluation.compare import Scores
 from understudy.evaluation.forecasts import REPEATING
+from understudy.evaluation.report import TONES, written
 from understudy.evaluation.score import Score
-from understudy.evaluation.utility import COMMONEST, StudentScores
+from understudy.evaluation.utility import StudentScores
+from understudy.evaluation.verdict import Verdict
+from understudy.evaluation.words import figure
 
-__all__ = ["distances_table", "scores_table"]
+__all__ = ["scores_table", "verdict_panel"]
+
+COLOURS = {"fit": "green", "limited": "yellow", "unfit": "red", "unknown": "dim"}
+STYLES = {"good": "green", "middle": "yellow", "bad": "red", "open": "dim"}
+SHOWN = 3
+
+
+def verdict_panel(scores: Scores) -> Panel:
+    """Whether the rows are fit for use, why, what is worst and what to change."""
+    verdict = scores.verdict
+    colour = COLOURS[verdict.level]
+    head = Text(verdict.headline, style=f"bold {colour}")
+    parts: list[RenderableType] = [head, Text(), _judgements(verdict), *_lists(verdict)]
+    title = "verdict (internal: reveals statistics of the real data)"
+    return Panel(Group(*parts), title=title, title_align="left", border_style=colour)
+
+
+def _judgements(verdict: Verdict) -> Table:
+    """A line per use: the score, beside it guessing and real rows."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("", "synthetic", "guessing", "real", ""):
+        right = heading in ("synthetic", "guessing", "real")
+        table.add_column(heading, justify="right" if right else "left", no_wrap=right)
+    for j in verdict.judgements:
+        figures = (written(score, j.measure) for score in (j.synthetic, j.guess, j.real))
+        words = Text(j.words, style=STYLES[TONES[j.level]])
+        table.add_row(f"{escape(j.use)}: {j.measure}", *figures, words)
+    return table
+
+
+def _lists(verdict: Verdict) -> Iterator[RenderableType]:
+    worst = [f"{c.column} {_apart(c.synthetic, c.floor)}; {c.how}" for c in verdict.columns[:SHOWN]]
+    worst += [
+        f"{p.first} with {p.second} {_apart(p.synthetic, p.floor)}" for p in verdict.pairs[:SHOWN]
+    ]
+    titles = ("worst (distance; floor: of two real samples)", "what to change", "note")
+    for title, lines in zip(titles, (worst, verdict.advice, verdict.remarks), strict=True):
+        if lines:
+            yield Text(f"\n{title}", style="dim")
+            yield from (Padding(_item(line), (0, 0, 0, 1)) for line in lines)
+
+
+def _item(line: str) -> Table:
+    """A line after a dash; its further lines are indented as far."""
+    table = Table.grid(padding=(0, 1))
+    table.add_row("–", Text(line))
+    return table
+
+
+def _apart(distance: float, floor: float | None) -> str:
+    return figure(distance, 2) + ("" if floor is None else f" (floor {figure(floor, 2)})")
 
 
 def scores_table(scores: Scores) -> Table:
-    """Models trained on synthetic rows, beside the same trained on real rows and on none."""
-    title = "models tested on real rows (internal: reveals statistics of the real data)"
+    """Models trained on synthetic rows, beside the same trained on real rows and guessing."""
+    title = "all models, tested on real rows (internal)"
     table = Table(title=title, title_justify="left", header_style="dim")
-    for heading in ("model", "score", "trained on synthetic", "trained on real"):
-        table.add_column(heading, width=10 if "trained" in heading else None)
-    classes, steps = scores.utility, scores.forecasts
-    _add_scores(table, classes.students, (COMMONEST, classes.naive), 3)
-    _add_scores(table, steps.models, (REPEATING, steps.naive), 4)
+    guess = scores.utility.guess or REPEATING
+    for heading in ("model", "score", "trained on synthetic", "trained on real", guess):
+        table.add_column(heading, width=11 if heading not in ("model", "score") else None)
+    _add_scores(table, scores.utility.students, 3)
+    _add_scores(table, scores.forecasts.models, 4)
     return table
 
 
-def distances_table(scores: Scores) -> Table:
-    """How far synthetic rows are from held-out real ones, beside the same for real rows."""
-    title = "distance from held-out real rows (internal: reveals statistics of the real data)"
-    table = Table(title=title, title_justify="left", header_style="dim")
-    for heading in ("distance", "synthetic", "real"):
-        table.add_column(heading)
-    fidelity = scores.fidelity
-    found = [*fidelity.overall, *(joint.distance for joint in fidelity.joints[:1])]
-    rows = [(one.name, one) for one in found]
-    if fidelity.coverage is not None:
-        rows.append((f"{fidelity.coverage.name} (more is better)", fidelity.coverage))
-    for name, one in rows:
-        table.add_row(name, _figure(one.synthetic), _figure(one.real))
-    return table
-
-
-def _figure(score: Score | None, decimals: int = 3) -> str:
-    return "–" if score is None else f"{score.value:.{decimals}f}"
-
-
-def _add_scores(
-    table: Table,
-    students: Sequence[StudentScores],
-    untrained: tuple[str, Score | None],
-    decimals: int,
-) -> None:
-    """A row per student and score, and what takes no training below."""
+def _add_scores(table: Table, students: Sequence[StudentScores], decimals: int) -> None:
     for student in students:
-        for score in student.scores:
-            figures = (_figure(one, decimals) for one in (score.synthetic, score.real))
-            table.add_row(student.student, score.name, *figures)
-    name, naive = untrained
-    if naive is not None:
-        table.add_row(f"[dim]{name}", naive.name, "–", _figure(naive, decimals), end_section=True)
+        for i, one in enumerate(student.scores):
+            name = "" if i else student.student
+            figures = (_figure(s, decimals) for s in (one.synthetic, one.real, one.guess))
+            table.add_row(name, one.name, *figures)
+
+
+def _figure(score: Score | None, decimals: int) -> str:
+    return "–" if score is None else figure(score.value, decimals)

@@ -63,7 +63,8 @@ def read_cells(
         values = cells.cat.codes.to_numpy(np.float64)
         return Cells(values, values < 0, np.zeros(len(cells), bool))
     tokens = [t for t in missing_as if t not in column.classes]
-    if is_text(cells) or (column.kind in ("categorical", "boolean") and not _is_truth(cells)):
+    typed = column.kind != "categorical" and (column.kind != "boolean" or _is_truth(cells))
+    if is_text(cells) or not typed:
         held = text_array(cells, tokens)
         missing = held.is_null().to_numpy(zero_copy_only=False)
         values = _TEXTS[column.kind](column, held, form)

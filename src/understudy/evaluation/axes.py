@@ -1,6 +1,7 @@
 """What is compared one by one: columns, channels, the label, an image's brightness.
 
-From the public schema alone, so that two releases of one schema are compared in the same way.
+From the public schema alone, so that two releases of one schema are compared in the same way. And
+the rows that anyone could draw who has only the schema (`even_rows`): what guessing is here.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from understudy.data.encode import blocks
 from understudy.data.schema import Column, Schema
 from understudy.evaluation.rows import Rows
 
-__all__ = ["Axis", "axes"]
+__all__ = ["Axis", "axes", "even_rows"]
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,19 @@ def _boolean_axis(column: Column, start: int) -> Axis:
 
     names = column.classes + (("missing",) if column.missing else ())
     return Axis(column.name, column.kind, values, names, column)
+
+
+def even_rows(schema: Schema, n: int, rng: np.random.Generator) -> Rows:
+    """Tables or series drawn evenly between the public bounds and over the categories."""
+    x = rng.random((n, schema.width), np.float32)
+    for block in blocks(schema):
+        part = x[:, block.start : block.stop]
+        if block.kind == "categorical":
+            part[:] = part == part.max(1, keepdims=True)
+        elif block.kind in ("boolean", "missing"):
+            part[:] = part < (0.5 if block.kind == "boolean" else 0)
+    y = rng.choice(schema.n_classes, n, p=schema.balance)
+    return Rows(x, y.astype(np.int64))
 
 
 def _channel(schema: Schema, i: int) -> Callable[[Rows], np.ndarray]:

@@ -17,13 +17,14 @@ Records are compared as encoded, flattened; both take at most `MOST` of each sid
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from understudy.evaluation.measures import Measure, compare, proportion
 from understudy.evaluation.rows import Rows
-from understudy.evaluation.score import Compared, Score, distance, weights, wilson
+from understudy.evaluation.score import Compared, Score, distance, weights
 
 __all__ = [
     "COVERAGE",
@@ -71,18 +72,20 @@ def equal_samples(sides: Sequence[Rows], most: int, rng: np.random.Generator) ->
 
 
 def measure_clouds(
-    sides: Sequence[Rows], test: Rows, *, rng: np.random.Generator
+    sides: Mapping[str, Rows], test: Rows, *, rng: np.random.Generator
 ) -> tuple[Compared, Compared] | None:
-    """MMD and coverage of synthetic (and, if there, real training) rows against ``test``.
+    """MMD and coverage of synthetic (and, if there, real and guessed) rows against ``test``.
 
     None where a side has fewer rows than a neighbourhood.
     """
-    *clouds, reference = equal_samples([*sides, test], MOST, rng)
+    *rest, reference = equal_samples([*sides.values(), test], MOST, rng)
     if len(reference) <= NEAREST:
         return None
-    scores = [(_mmd_score(reference, c, rng), _coverage_score(reference, c)) for c in clouds]
-    apart, covered = zip(*scores, strict=True)
-    return Compared(MMD, *apart), Compared(COVERAGE, *covered)
+    clouds = dict(zip(sides, rest, strict=True))
+    apart = {k: _mmd_score(reference, c, rng) for k, c in clouds.items() if k != "guess"}
+    hits = {k: _coverage(reference, c) for k, c in clouds.items()}
+    near = compare(hits["synthetic"], hits.get("real"), hits.get("guess"))
+    return Compared(MMD, apart["synthetic"], apart.get("real")), near
 
 
 @threadpool_limits.wrap(limits=1)
@@ -121,6 +124,5 @@ def covered(real: np.ndarray, synthetic: np.ndarray, nearest: int = NEAREST) -> 
     return _squares(real, synthetic).min(1) <= radius + slack
 
 
-def _coverage_score(real: np.ndarray, side: np.ndarray) -> Score:
-    hits, n = int(covered(real, side).sum()), len(real)
-    return Score(COVERAGE, hits / n, *wilson(hits, n), n)
+def _coverage(real: np.ndarray, side: np.ndarray) -> Measure:
+    return proportion(COVERAGE, covered(real, side))

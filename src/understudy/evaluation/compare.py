@@ -23,14 +23,17 @@ from understudy.data.layout import overlap
 from understudy.data.schema import Schema
 from understudy.data.table import Records, read
 from understudy.errors import OutputError, UnderstudyError, unwritable
+from understudy.evaluation.advice import Circumstances, advise
 from understudy.evaluation.embedding import embed
 from understudy.evaluation.fidelity import Fidelity, measure_fidelity
 from understudy.evaluation.forecasts import Forecasts, measure_forecasts
 from understudy.evaluation.frechet import Sides, measure_frechet
-from understudy.evaluation.rows import Rows
+from understudy.evaluation.rows import Rows, same_rows
 from understudy.evaluation.score import INTERNAL, plain
 from understudy.evaluation.students import silent
 from understudy.evaluation.utility import Progress, Utility, measure_utility, share
+from understudy.evaluation.verdict import Verdict, judge_all, remarks, sum_up
+from understudy.evaluation.worst import worst_columns, worst_pairs
 from understudy.privacy.claim import Claim
 from understudy.rng import Streams
 
@@ -53,6 +56,7 @@ class Scores:
 
     name: str
     rows: Mapping[str, int]
+    verdict: Verdict
     utility: Utility
     forecasts: Forecasts
     fidelity: Fidelity
@@ -79,6 +83,7 @@ class Scores:
             "name": self.name,
             "rows": dict(self.rows),
             "notes": list(self.notes),
+            "verdict": {"mark": INTERNAL, "title": self.verdict.title, **plain(self.verdict)},
             "utility": {"mark": INTERNAL, **plain(self.utility)},
             "forecasts": {"mark": INTERNAL, **plain(self.forecasts)},
             "fidelity": {"mark": INTERNAL, **plain(self.fidelity)},
@@ -109,7 +114,7 @@ def evaluate(
     network = None if inception is None else _inception(inception, release.schema)
     streams = rng or Streams.from_seed(0)
     schema = release.schema
-    train, held, notes = _real_rows(schema, real, test, streams, progress)
+    train, held, notes, same = _real_rows(schema, real, test, streams, progress)
     synthetic = _synthetic_rows(release, max(LEAST, len(train)), streams)
     sides = (synthetic, train, held)
     part, classes = share(progress, READ, 400), streams.child("students")
@@ -117,17 +122,46 @@ def evaluate(
     part, steps = share(progress, 400, 700), streams.child("forecasts")
     ahead = measure_forecasts(schema, *sides, rng=steps, progress=part)
     apart = _fidelity(schema, sides, network, streams, progress)
+    said = _verdict(release, found, ahead, apart, sides)
+    said = replace(said, remarks=remarks(schema, found, same))
     progress("a map of records", 900, 1000)
     places = embed(held, synthetic, rng=streams.child("map"))
     progress("report", 950, 1000)
     rows = {"synthetic": len(synthetic), "train": len(train), "test": len(held)}
-    claims, manifest = tuple(release.claims), release.manifest
-    scores = Scores(schema.name, rows, found, ahead, apart, claims, manifest, notes, folder)
+    scores = Scores(
+        name=schema.name,
+        rows=rows,
+        verdict=said,
+        utility=found,
+        forecasts=ahead,
+        fidelity=apart,
+        claims=tuple(release.claims),
+        manifest=release.manifest,
+        notes=notes,
+        folder=folder,
+    )
     page = render(Material(schema, scores, *sides, places), rng=streams.numpy("pictures"))
     text = json.dumps(scores.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
     _write(folder, dict(zip(FILES, (text + "\n", page), strict=True)))
     progress("report", 1000, 1000)
     return scores
+
+
+def _verdict(
+    release: Release, utility: Utility, forecasts: Forecasts, fidelity: Fidelity, sides: Sides
+) -> Verdict:
+    schema, (synthetic, _, test) = release.schema, sides
+    found = judge_all(schema, utility, forecasts, fidelity)
+    level, headline = sum_up(found)
+    how = Circumstances.of(release.manifest, release.claims, schema)
+    return Verdict(
+        level,
+        headline,
+        found,
+        worst_columns(schema, fidelity, test, synthetic),
+        worst_pairs(fidelity),
+        advise(schema, how, found, utility, fidelity, test),
+    )
 
 
 def _inception(path: str | Path, schema: Schema) -> Inception:
@@ -181,40 +215,60 @@ def _real_rows(
     test: Records | str | Path | None,
     rng: Streams,
     tell: Progress,
-) -> tuple[Rows, Rows, tuple[str, ...]]:
+) -> tuple[Rows, Rows, tuple[str, ...], bool]:
+    """Rows to train the baseline on, rows to test on, notes, and whether both are the same."""
     first = READ if test is None else READ // 2
-    whole = encode(schema, _records(real, schema, share(tell, 0, first)))
+    most = MOST if test is not None else round(MOST / TEST_SHARE)
+    whole, cut = _encoded(schema, real, most, rng, share(tell, 0, first))
     everything = Rows(whole.x, whole.y)
     if test is None:
         index, held = hold_out(whole, rng=rng.numpy("hold out"))
         train, tested = everything.take(index), everything.take(held)
     else:
-        given = encode(schema, _records(test, schema, share(tell, first, READ)))
-        train, tested = everything, Rows(given.x, given.y)
-    notes = []
-    if test is None:
+        given, more = _encoded(schema, test, MOST, rng, share(tell, first, READ))
+        train, tested, cut = everything, Rows(given.x, given.y), cut or more
+    same = test is not None and same_rows(train, tested)
+    notes = _held_out(schema) if test is None else []
+    if cut or max(len(train), len(tested)) > MOST:
         notes.append(
-            "No test rows were given, so 30 % of the real rows were held out for testing. If the "
-            "release was made from them, its scores are a little optimistic."
+            f"At most {MOST:,} rows of each kind are used, drawn with the seed: that leaves "
+            "intervals of about one point."
         )
-    if test is None and schema.kind == "series" and overlap(schema) > 1:
-        notes.append(
-            "Windows overlap: those held out share time steps with those used for training. Test "
-            "rows from another period would give more honest scores."
-        )
-    if max(len(train), len(tested)) > MOST:
-        notes.append(f"At most {MOST:,} rows of each kind are used, drawn at random.")
     train, tested = (
         rows.some(MOST, rng.numpy(f"thin {name}"))
         for rows, name in ((train, "train"), (tested, "test"))
     )
-    return train, tested, tuple(notes)
+    return train, tested, tuple(notes), same
 
 
-def _records(source: Records | str | Path, schema: Schema, tell: Progress) -> Records:
-    if isinstance(source, Records):
-        return source
-    return read(source, schema, progress=partial(tell, "reading images"))
+def _held_out(schema: Schema) -> list[str]:
+    notes = [
+        "No test rows were given, so 30 % of the real rows were held out for testing. If the "
+        "release was made from them, its scores are a little optimistic."
+    ]
+    if schema.kind == "series" and overlap(schema) > 1:
+        notes.append(
+            "Windows overlap: those held out share time steps with those used for training. Test "
+            "rows from another period would give more honest scores."
+        )
+    return notes
+
+
+def _encoded(
+    schema: Schema, source: Records | str | Path, most: int, rng: Streams, tell: Progress
+) -> tuple[Encoded, bool]:
+    """Rows as numbers, and whether some were left out: many are thinned before they are encoded.
+
+    The same file is thinned to the same rows. Where persons are told apart, all is encoded.
+    """
+    records = source
+    if not isinstance(records, Records):
+        records = read(records, schema, progress=partial(tell, "reading images"))
+    many = len(records) > most and schema.person is None
+    if many:
+        chosen = np.sort(rng.numpy("chosen").permutation(len(records))[:most])
+        records = records.take(chosen)
+    return encode(schema, records), many
 
 
 def _synthetic_rows(release: Release, n: int, rng: Streams) -> Rows:

@@ -7,7 +7,6 @@ Frobenius norms; the mean absolute difference stands beside it because it is eas
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,11 +16,9 @@ from understudy.evaluation.score import Score, distance, resample
 
 __all__ = [
     "WIDEST",
-    "Pair",
     "associated_names",
     "correlation_scores",
     "correlations",
-    "largest_differences",
     "matrix_distance",
     "pearson",
 ]
@@ -29,16 +26,6 @@ __all__ = [
 WIDEST = 300
 RESAMPLES = 100
 WORK = 2e10
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Two encoded columns and their correlation in real and in synthetic rows."""
-
-    first: str
-    second: str
-    real: float
-    synthetic: float
 
 
 def associated_names(schema: Schema) -> tuple[str, ...]:
@@ -112,17 +99,3 @@ def _draws(
         a, b = (correlations(schema, r, w) for r, w in zip((side, test), drawn, strict=True))
         off = ~np.eye(len(a), dtype=bool)
         yield float(np.abs(a - b)[off].mean()), matrix_distance(a, b)
-
-
-def largest_differences(
-    schema: Schema, real: Rows, synthetic: Rows, *, most: int = 6
-) -> tuple[Pair, ...]:
-    """The pairs of different columns whose correlation was kept worst, worst first."""
-    names = associated_names(schema)
-    if schema.kind != "table" or len(names) < 2 or min(len(real), len(synthetic)) < 2:
-        return ()
-    a, b = correlations(schema, real), correlations(schema, synthetic)
-    rows, columns = np.triu_indices(len(a), 1)
-    order = np.argsort(-np.abs(a - b)[rows, columns], kind="stable")[:most]
-    pairs = zip(rows[order], columns[order], strict=True)
-    return tuple(Pair(names[i], names[j], float(a[i, j]), float(b[i, j])) for i, j in pairs)

@@ -61,11 +61,17 @@ _SURPLUS = (
 
 
 @contextmanager
-def chart(width: float, height: float, across: int = 1) -> Iterator[tuple[Figure, Any]]:
-    """An empty figure of this size in inches, and its axes (several on one scale: an array)."""
+def chart(
+    width: float, height: float, across: int = 1, widths: tuple[float, ...] | None = None
+) -> Iterator[tuple[Figure, Any]]:
+    """An empty figure of this size in inches, and its axes.
+
+    Several are an array on one scale, or, with ``widths``, each on its own.
+    """
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(width, height))
-        yield figure, figure.subplots(1, across, sharex=True, sharey=True)
+        one = widths is None
+        yield figure, figure.subplots(1, across, sharex=one, sharey=one, width_ratios=widths)
 
 
 def svg(figure: Figure, alt: str) -> str:
@@ -86,10 +92,9 @@ def svg(figure: Figure, alt: str) -> str:
     return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(alt)}"', 1)
 
 
-def picture(pixels: np.ndarray, alt: str, *, grow: bool = False) -> str:
+def picture(pixels: np.ndarray, alt: str) -> str:
     """RGBA pixels as an embedded image that keeps its pixels sharp."""
     buffer = io.BytesIO()
     Image.fromarray(pixels, "RGBA").save(buffer, format="PNG", optimize=True)
     data = base64.b64encode(buffer.getvalue()).decode()
-    kind = "heat" if grow else "strip"
-    return f'<img class="{kind}" alt="{html.escape(alt)}" src="data:image/png;base64,{data}">'
+    return f'<img class="strip" alt="{html.escape(alt)}" src="data:image/png;base64,{data}">'

@@ -2,26 +2,29 @@
 
 Everything is compared with the held-out real rows, and beside it stands the same distance from
 *real* training rows to those held-out rows: the floor that even perfect synthetic rows would
-not beat. Per column: total variation (categories, classes), Kolmogorov-Smirnov and Wasserstein
-distance (numbers, in units of the public range). Over columns:
-correlations (`correlation`) and joint distributions (`joints`). Of whole records: `clouds`. Images:
-`pixels`, and `frechet` beside it. Intervals are by bootstrap.
+not beat. For columns and pairs there is a ceiling too: rows drawn evenly from the public schema,
+for which nobody had to be asked. Per column: total variation (categories, classes),
+Kolmogorov-Smirnov and Wasserstein distance (numbers, in units of the public range). Over columns:
+`pairs`, correlations (`correlation`) and joint distributions (`joints`). Of whole records:
+`clouds`. Images: `pixels`, and `frechet` beside it. Intervals are by bootstrap.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from understudy.data.schema import Schema
-from understudy.evaluation.axes import Axis, axes
+from understudy.evaluation.axes import Axis, axes, even_rows
 from understudy.evaluation.clouds import MMD_REMARK, measure_clouds
 from understudy.evaluation.correlation import WIDEST, associated_names, correlation_scores
 from understudy.evaluation.joints import Joint, measure_joints
+from understudy.evaluation.pairs import Pairs, measure_pairs
 from understudy.evaluation.pixels import pixel_scores
 from understudy.evaluation.rows import Rows
-from understudy.evaluation.score import Compared, Score, distance, shares, weights
+from understudy.evaluation.score import Compared, Score, compare_distances, shares, weights
 
 __all__ = ["ColumnFit", "Fidelity", "measure_fidelity"]
 
@@ -54,6 +57,7 @@ class Fidelity:
     notes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     joints: tuple[Joint, ...] = ()
+    pairs: Pairs | None = None
     coverage: Compared | None = None
 
 
@@ -63,23 +67,39 @@ def measure_fidelity(
     """Distances from ``synthetic``, and from ``train``, to ``test``."""
     if not len(synthetic) or not len(test):
         return Fidelity((), (), ("No comparison: synthetic or held-out real rows are missing.",))
+    sides = {"synthetic": synthetic} | ({"real": train} if len(train) else {})
     notes = [] if len(train) else ["There are no real training rows, so distances have no floor."]
-    sides = [s for s in (synthetic, train) if len(s)]
-    columns, overall = _columns(schema, sides, test, rng)
-    if schema.kind == "table":
-        overall += _beside([correlation_scores(schema, s, test, rng=rng) for s in sides])
-        if len(associated_names(schema)) == WIDEST:
-            notes.append(f"Correlations cover the first {WIDEST} encoded columns.")
-    if schema.kind == "image":
-        overall += _beside([pixel_scores(schema, s, test, rng=rng) for s in sides])
-    joints = measure_joints(schema, sides, test, rng=rng)
-    clouds = measure_clouds(sides, test, rng=rng)
+    guessed = sides | {"guess": even_rows(schema, len(synthetic), rng)}
+    columns, overall = _columns(schema, guessed, test, rng)
+    overall += _relations(schema, sides, test, rng)
+    pairs = measure_pairs(schema, guessed, test, rng=rng)
+    overall += [] if pairs is None else [pairs.mean]
+    if schema.kind == "table" and len(associated_names(schema)) == WIDEST:
+        notes.append(f"Correlations cover the first {WIDEST} encoded columns.")
+    clouds = measure_clouds(guessed, test, rng=rng)
     if clouds is None:
         notes.append("MMD and coverage need more than five rows of each kind.")
-        return Fidelity(tuple(overall), tuple(columns), tuple(notes), joints=joints)
-    overall.append(clouds[0])
-    said = tuple(overall), tuple(columns), tuple(notes), (MMD_REMARK,)
-    return Fidelity(*said, joints=joints, coverage=clouds[1])
+    apart, covered = clouds or (None, None)
+    return Fidelity(
+        (*overall, apart) if apart else tuple(overall),
+        tuple(columns),
+        tuple(notes),
+        remarks=(MMD_REMARK,) if apart else (),
+        joints=measure_joints(schema, sides, test, rng=rng),
+        pairs=pairs,
+        coverage=covered,
+    )
+
+
+def _relations(
+    schema: Schema, sides: Mapping[str, Rows], test: Rows, rng: np.random.Generator
+) -> list[Compared]:
+    """What goes with what, column by column of a table or pixel by pixel."""
+    kinds = {"table": correlation_scores, "image": pixel_scores}
+    if schema.kind not in kinds:
+        return []
+    measure = kinds[schema.kind]
+    return _beside({side: measure(schema, rows, test, rng=rng) for side, rows in sides.items()})
 
 
 @dataclass(frozen=True)
@@ -112,26 +132,29 @@ def _distances(axis: Axis, cells: _Cells, p: np.ndarray, q: np.ndarray) -> dict[
 
 
 def _columns(
-    schema: Schema, sides: list[Rows], test: Rows, rng: np.random.Generator
+    schema: Schema, sides: Mapping[str, Rows], test: Rows, rng: np.random.Generator
 ) -> tuple[list[ColumnFit], list[Compared]]:
     """Every column's distances, and their mean, under one shared bootstrap of rows."""
-    drawn = [weights(len(rows), rng=rng) for rows in (*sides, test)]
+    drawn = [weights(len(rows), rng=rng) for rows in (*sides.values(), test)]
     columns: list[ColumnFit] = []
-    mains: list[list[np.ndarray]] = [[] for _ in sides]
+    mains: dict[str, list[np.ndarray]] = {side: [] for side in sides}
     for axis in axes(schema):
-        cells = _cut(axis, [*sides, test])
+        cells = _cut(axis, [*sides.values(), test])
         *parts, real = (shares(c, cells.n, w) for c, w in zip(cells.sides, drawn, strict=True))
-        found = [_distances(axis, cells, part, real) for part in parts]
-        for draws, kept in zip(found, mains, strict=True):
-            kept.append(next(iter(draws.values())))
-        scores = [[distance(k, d, len(test)) for k, d in side.items()] for side in found]
-        columns.append(ColumnFit(axis.name, axis.kind, tuple(_beside(scores))))
+        found = {k: _distances(axis, cells, p, real) for k, p in zip(sides, parts, strict=True)}
+        names = list(found["synthetic"])
+        for side, draws in found.items():
+            mains[side].append(draws[names[0]])
+        pairs = ({side: draws[name] for side, draws in found.items()} for name in names)
+        scores = (compare_distances(k, d, len(test)) for k, d in zip(names, pairs, strict=True))
+        columns.append(ColumnFit(axis.name, axis.kind, tuple(scores)))
     name = f"mean {'column ' if schema.kind == 'table' else ''}distance"
-    overall = [[distance(name, np.mean(m, axis=0), len(test))] for m in mains]
-    return columns, _beside(overall)
+    means = {side: np.mean(found, axis=0) for side, found in mains.items()}
+    return columns, [compare_distances(name, means, len(test))]
 
 
-def _beside(sides: list[list[Score]]) -> list[Compared]:
+def _beside(sides: Mapping[str, list[Score]]) -> list[Compared]:
     """Pair the synthetic side's scores with the real side's, if there is one."""
-    real = sides[1] if len(sides) > 1 else [None] * len(sides[0])
-    return [Compared(s.name, s, r) for s, r in zip(sides[0], real, strict=True)]
+    ours = sides["synthetic"]
+    real = sides.get("real", [None] * len(ours))
+    return [Compared(s.name, s, r) for s, r in zip(ours, real, strict=True)]

@@ -26,8 +26,9 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
 from understudy.data.schema import Schema
+from understudy.evaluation.measures import absolute_error, compare
 from understudy.evaluation.rows import Rows
-from understudy.evaluation.score import Compared, Score, interval, weights
+from understudy.evaluation.score import Compared
 from understudy.evaluation.students import Tick, silent
 from understudy.evaluation.utility import Progress, StudentScores, ticker
 from understudy.nets.student import Dense, Student, init, logits, one_thread
@@ -45,7 +46,9 @@ __all__ = [
 
 MAE = "next-step error (MAE)"
 REPEATING = "repeating the last step"
-"""What `Forecasts.naive` is the error of."""
+"""What guessing is."""
+EVERY_STEP = "LSTM"
+"""The model that predicts every step; the others predict the last one."""
 TREES = 50
 MOST = 4000
 
@@ -71,10 +74,9 @@ Network = tuple[list[Any], Callable[[Tensor], Tensor]]
 
 @dataclass(frozen=True)
 class Forecasts:
-    """Every model's error, and that of repeating the last step, which needs no model."""
+    """Every model's error beside that of repeating the last step, which needs no model."""
 
     models: tuple[StudentScores, ...] = ()
-    naive: Score | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -86,7 +88,7 @@ class Forecasts:
 def forecasters(training: Forecasting | None = None) -> Mapping[str, Forecaster]:
     """The models by name: the LSTM for all steps, the other two for the last one."""
     how = training or FORECASTING
-    return {"LSTM": _lstm(how), "random forest": _forest, "two-layer network": _dense(how)}
+    return {EVERY_STEP: _lstm(how), "random forest": _forest, "two-layer network": _dense(how)}
 
 
 def measure_forecasts(
@@ -109,29 +111,29 @@ def measure_forecasts(
     table = forecasters()
     models = []
     for i, (name, learn) in enumerate(table.items()):
-        scores = []
+        found = {}
         for j, (source, rows) in enumerate(sides.items()):
             stage = f"next step, {name} on {source}"
             tick = ticker(progress, stage, len(sides) * i + j, len(sides) * len(table))
             streams = rng.child("forecaster", i)
             windows = _windows(schema, rows.some(MOST, streams.numpy("thin")))
-            errors = learn(windows, held, streams, tick)
-            scores.append(_score(errors, rng.numpy("bootstrap")))
+            found[source] = absolute_error(MAE, learn(windows, held, streams, tick))
             tick(1, 1)
-        models.append(StudentScores(name, (Compared(MAE, *scores),)))
-    repeated = np.abs(np.diff(held, axis=1)).mean((1, 2))
+        guess = absolute_error(MAE, _repeated(held, every=name == EVERY_STEP))
+        scores = (compare(found["synthetic"], found.get("real"), guess),)
+        models.append(StudentScores(name, scores))
     notes = () if len(train) else ("No real training rows: models learn from synthetic rows only.",)
-    return Forecasts(tuple(models), _score(repeated, rng.numpy("bootstrap")), notes)
+    return Forecasts(tuple(models), notes)
+
+
+def _repeated(held: np.ndarray, *, every: bool) -> np.ndarray:
+    """The error of repeating the step before: over every step, or for the last one."""
+    moved = np.abs(np.diff(held, axis=1))
+    return moved.mean((1, 2)) if every else moved[:, -1].mean(1)
 
 
 def _windows(schema: Schema, rows: Rows) -> np.ndarray:
     return rows.x.reshape(len(rows), *schema.shape)
-
-
-def _score(errors: np.ndarray, rng: np.random.Generator) -> Score:
-    drawn = weights(len(errors), rng=rng, times=200)
-    draws = drawn @ errors / len(errors)
-    return interval(MAE, float(errors.mean()), draws[1:], len(errors))
 
 
 def _lstm(how: Forecasting) -> Forecaster:

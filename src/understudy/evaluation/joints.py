@@ -15,7 +15,7 @@ beside the real floor, for which as many rows are taken.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -25,9 +25,16 @@ import pandas as pd
 from understudy.data.schema import Schema
 from understudy.evaluation.axes import axes
 from understudy.evaluation.rows import Rows
-from understudy.evaluation.score import Compared, Score, interval, resample, shares
+from understudy.evaluation.score import Compared, compare_distances, resample, shares
 
-__all__ = ["Joint", "attribute_codes", "column_sets", "mean_variation", "measure_joints"]
+__all__ = [
+    "Joint",
+    "attribute_codes",
+    "column_sets",
+    "mean_variation",
+    "measure_joints",
+    "variations",
+]
 
 WAYS = (2, 3, 4, 5, 6)
 SETS = 100
@@ -58,32 +65,31 @@ def attribute_codes(schema: Schema, rows: Rows) -> np.ndarray:
 
 
 def measure_joints(
-    schema: Schema, sides: Sequence[Rows], test: Rows, *, rng: np.random.Generator
+    schema: Schema, sides: Mapping[str, Rows], test: Rows, *, rng: np.random.Generator
 ) -> tuple[Joint, ...]:
     """For tables: from synthetic (and, if there, real training) rows to ``test``, for each m."""
     if schema.kind != "table":
         return ()
-    equal = [side.take(rng.permutation(len(side))[: min(map(len, sides))]) for side in sides]
+    least = min(map(len, sides.values()))
+    equal = [side.take(rng.permutation(len(side))[:least]) for side in sides.values()]
     codes = [attribute_codes(schema, rows) for rows in (*equal, test)]
     drawn = [resample(len(c), rng=rng, times=RESAMPLES) for c in codes]
     found = []
     for ways in (m for m in WAYS if m <= codes[0].shape[1]):
         chosen = column_sets(codes[0].shape[1], ways, rng)
-        scores = _scores(ways, codes, drawn, chosen)
-        found.append(Joint(ways, len(chosen), Compared(scores[0].name, *scores)))
+        apart = dict(zip(sides, _draws(codes, drawn, chosen), strict=True))
+        name = f"{ways}-way joint distance (AVD)"
+        found.append(Joint(ways, len(chosen), compare_distances(name, apart, len(test))))
     return tuple(found)
 
 
-def _scores(
-    ways: int, codes: list[np.ndarray], drawn: list[np.ndarray], chosen: list[tuple[int, ...]]
-) -> list[Score]:
-    """Values over all sets; their spread, which costs most, over some of them."""
-    name, n = f"{ways}-way joint distance (AVD)", len(codes[-1])
-    values = mean_variation(codes, chosen)[:, 0]
+def _draws(
+    codes: list[np.ndarray], drawn: list[np.ndarray], chosen: list[tuple[int, ...]]
+) -> np.ndarray:
+    """Values over all sets, then their draws, which cost most, over some: ``[sides, 1 + T]``."""
+    values = mean_variation(codes, chosen)
     some = chosen[:: max(1, len(chosen) // SPREAD_SETS)]
-    spread = mean_variation(codes, some, drawn)
-    pairs = zip(values, spread, strict=True)
-    return [interval(name, value, draws, n, centred=True) for value, draws in pairs]
+    return np.concatenate([values, mean_variation(codes, some, drawn)], axis=1)
 
 
 def column_sets(columns: int, ways: int, rng: np.random.Generator) -> list[tuple[int, ...]]:
@@ -102,7 +108,19 @@ def mean_variation(
     chosen: list[tuple[int, ...]],
     drawn: list[np.ndarray] | None = None,
 ) -> np.ndarray:
-    """Distances ``[sides, T]`` of each side but the last from the last, mean over sets.
+    """Distances ``[sides, T]`` of each side but the last from the last, mean over sets."""
+    found = np.zeros((len(codes) - 1, 1 if drawn is None else len(drawn[0])))
+    for apart in variations(codes, chosen, drawn):
+        found += apart
+    return found / len(chosen)
+
+
+def variations(
+    codes: list[np.ndarray],
+    chosen: list[tuple[int, ...]],
+    drawn: list[np.ndarray] | None = None,
+) -> Iterator[np.ndarray]:
+    """For each set of columns: the distances ``[sides, T]`` of each side but the last from it.
 
     ``drawn`` holds row weights ``[T, n]`` for each side; without them every row counts once.
     """
@@ -110,13 +128,11 @@ def mean_variation(
     whole = np.concatenate(codes)
     sizes = whole.max(0).astype(int) + 1
     cuts = np.cumsum([len(c) for c in codes])[:-1]
-    found = np.zeros((len(codes) - 1, len(drawn[0])))
     for columns in chosen:
         cells, n = _cells(whole, sizes, columns)
         parts = np.split(cells, cuts)
         within = [shares(part, n, w) for part, w in zip(parts, drawn, strict=True)]
-        found += [np.abs(p - within[-1]).sum(1) / 2 for p in within[:-1]]
-    return found / len(chosen)
+        yield np.array([np.abs(p - within[-1]).sum(1) / 2 for p in within[:-1]])
 
 
 def _cells(

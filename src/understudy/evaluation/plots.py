@@ -14,11 +14,8 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 
-from understudy.data.column import bounds
-from understudy.data.scale import from_unit
 from understudy.data.schema import Schema
 from understudy.evaluation.axes import Axis, axes
-from understudy.evaluation.correlation import correlations
 from understudy.evaluation.drawing import (
     CARD,
     INK,
@@ -31,16 +28,16 @@ from understudy.evaluation.drawing import (
     svg,
 )
 from understudy.evaluation.embedding import Embedding
+from understudy.evaluation.gallery import paired
 from understudy.evaluation.joints import Joint
 from understudy.evaluation.pixels import mean_images
 from understudy.evaluation.rows import Rows
 from understudy.evaluation.score import Compared, Score
 from understudy.evaluation.utility import StudentScores
+from understudy.evaluation.words import figure as figure_of
 
 __all__ = [
     "class_rows",
-    "column_plot",
-    "correlation_plots",
     "joint_plot",
     "map_plot",
     "series_examples",
@@ -48,99 +45,16 @@ __all__ = [
     "student_plot",
 ]
 
-MOST_BARS = 12
-BINS = 30
 EXAMPLES, EXAMPLE_CHANNELS = 5, 2
 ACROSS = 8
+DEEPEST = -0.5
 SIDES = ("real", "synthetic")
 
 
-def column_plot(axis: Axis, real: Rows, synthetic: Rows) -> str:
-    """Distribution of one column, real and synthetic laid over each other."""
-    alt = f"Distribution of {axis.name}: real and synthetic"
-    if axis.categories:
-        return _bars(axis, real, synthetic, alt)
-    values = [v[np.isfinite(v)].ravel() for v in (axis.values(real), axis.values(synthetic))]
-    with chart(3.2, 1.55) as (figure, ax):
-        ax.spines["left"].set_visible(False)
-        ax.set_yticks([])
-        if all(len(v) for v in values):
-            _overlay(ax, axis, *values)
-        else:
-            ax.text(0.5, 0.5, "no values on one side", ha="center", transform=ax.transAxes)
-        return svg(figure, alt)
+def student_plot(students: Sequence[StudentScores], name: str) -> str:
+    """One measure for every student: trained on real above trained on synthetic, and guessing.
 
-
-def _overlay(ax: Axes, axis: Axis, real: np.ndarray, synthetic: np.ndarray) -> None:
-    low = min(real.min(), synthetic.min())
-    high = max(real.max(), synthetic.max())
-    edges = np.linspace(low, high if high > low else low + 1e-6, BINS + 1)
-    heights = [np.histogram(v, edges)[0] / len(v) for v in (real, synthetic)]
-    ax.stairs(heights[0], edges, fill=True, color=REAL, alpha=0.32, linewidth=0)
-    ax.stairs(heights[0], edges, color=REAL, linewidth=0.9, alpha=0.75)
-    ax.stairs(heights[1], edges, color=SYNTHETIC, linewidth=1.7)
-    ax.set_xlim(edges[0], edges[-1])
-    ax.set_ylim(0, max(h.max() for h in heights) * 1.08)
-    ticks = np.linspace(edges[0], edges[-1], 3)
-    ax.set_xticks(ticks, [_natural(axis, t, high - low) for t in ticks])
-    first, _, last = ax.get_xticklabels()
-    first.set_horizontalalignment("left")
-    last.set_horizontalalignment("right")
-
-
-def _natural(axis: Axis, x: float, span: float) -> str:
-    """An encoded value in the column's own units."""
-    if axis.column is None:
-        return f"{x:.2f}"
-    column, value = axis.column, float(from_unit(axis.column, np.array(x)))
-    if column.kind in ("date", "timestamp"):
-        return str(np.datetime64(int(value), "D" if column.kind == "date" else "s"))
-    if column.kind == "integer":
-        return f"{round(value):,}"
-    if column.scale == "log":
-        return f"{value:,.3g}"
-    low, high = bounds(column)
-    step = span * (high - low)
-    digits = int(np.clip(1 - np.floor(np.log10(step)), 0, 6)) if step > 0 else 2
-    return f"{value:,.{digits}f}"
-
-
-def _bars(axis: Axis, real: Rows, synthetic: Rows, alt: str) -> str:
-    names = axis.categories
-    shares = [
-        np.bincount(axis.values(rows), minlength=len(names)) / max(1, len(rows))
-        for rows in (real, synthetic)
-    ]
-    order = np.argsort(-shares[0], kind="stable") if len(names) > MOST_BARS else range(len(names))
-    shown = list(order)[:MOST_BARS]
-    labels = [names[i] if len(names[i]) <= 18 else names[i][:17] + "…" for i in shown]
-    rows = [list(s[shown]) for s in shares]
-    if len(names) > MOST_BARS:
-        labels.append(f"{len(names) - MOST_BARS:,} others")
-        rows = [[*r, 1 - sum(r)] for r in rows]
-    with chart(3.2, max(1.55, 0.28 * len(labels) + 0.4)) as (figure, ax):
-        _paired(ax, labels, rows[1], rows[0])
-        ax.set_xlim(0, max(map(max, rows)) * 1.05)
-        ax.xaxis.set_major_locator(mpl.ticker.MaxNLocator(3))
-        ax.xaxis.set_major_formatter(mpl.ticker.PercentFormatter(1, decimals=0))
-        return svg(figure, alt)
-
-
-def _paired(
-    ax: Axes, labels: Sequence[str], synthetic: Sequence[float], real: Sequence[float]
-) -> None:
-    """Two horizontal bars per label, real above synthetic."""
-    place = np.arange(len(labels))
-    ax.barh(place - 0.19, real, 0.34, color=REAL, alpha=0.75, linewidth=0)
-    ax.barh(place + 0.19, synthetic, 0.34, color=SYNTHETIC, linewidth=0)
-    ax.set_yticks(place, labels)
-    ax.invert_yaxis()
-
-
-def student_plot(students: Sequence[StudentScores], name: str, *, share: bool = True) -> str:
-    """One measure for every student: trained on real above trained on synthetic, with intervals.
-
-    A ``share`` is drawn from 0 to 1; anything else (an error) to the largest.
+    Errors are drawn to the largest; everything else to 1, and below 0 no farther than `DEEPEST`.
     """
     found = [(s.student, c) for s in students for c in s.scores if c.name == name]
     if not found:
@@ -148,16 +62,15 @@ def student_plot(students: Sequence[StudentScores], name: str, *, share: bool = 
     labels = [student.replace(" ", "\n", 1) for student, _ in found]
     synthetic = [c.synthetic.value for _, c in found]
     real = [c.real.value if c.real else 0.0 for _, c in found]
+    error = "MAE" in name
     with chart(3.6, 0.62 * len(found) + 0.42) as (figure, ax):
-        _paired(ax, labels, synthetic, real)
-        end = 1.0 if share else 1.08 * _largest([c for _, c in found])
+        start = 0.0 if error else max(DEEPEST, min(0.0, *synthetic, *real))
+        end = 1.08 * _largest([c for _, c in found]) if error else 1.0
+        paired(ax, labels, *([max(x, start) for x in side] for side in (synthetic, real)))
         for place, (_, compared) in enumerate(found):
             _whiskers(ax, place, compared, end)
-        ax.set_xlim(0, end)
-        if share:
-            ax.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", ".25", ".5", ".75", "1"])
-        else:
-            ax.xaxis.set_major_locator(mpl.ticker.MaxNLocator(4))
+        ax.set_xlim(start, end)
+        ax.xaxis.set_major_locator(mpl.ticker.MaxNLocator(4))
         ax.grid(axis="x", color=LINE, linewidth=0.6)
         ax.set_axisbelow(True)
         return svg(figure, f"{name} of each model, trained on real and on synthetic rows")
@@ -165,19 +78,36 @@ def student_plot(students: Sequence[StudentScores], name: str, *, share: bool = 
 
 def _largest(found: Sequence[Compared]) -> float:
     """The highest end of an interval, never zero."""
-    return max(s.high for c in found for s in (c.synthetic, c.real) if s is not None) or 1.0
+    scores = (s for c in found for s in (c.synthetic, c.real, c.guess) if s is not None)
+    return max(s.high for s in scores) or 1.0
 
 
 def _whiskers(ax: Axes, place: int, compared: Compared, end: float) -> None:
-    """Intervals, and the values in figures: at the foot of a bar, or behind a short one."""
+    """Intervals, guessing as a dotted line, and values: at the foot of a bar, or behind it."""
+    if compared.guess is not None:
+        x = compared.guess.value
+        ax.plot([x, x], [place - 0.42, place + 0.42], ":", color=INK, linewidth=1.3)
     for score, shift in ((compared.real, -0.19), (compared.synthetic, 0.19)):
         if score is not None:
             y = place + shift
             ax.plot([score.low, score.high], [y, y], color=INK, linewidth=1.1)
-            text = f"{score.value:.{3 if end == 1 else 4}f}"
-            fits = score.low > 0.2 * end
-            start, colour = (0.0, CARD) if fits else (score.high, INK)
-            ax.text(start + 0.02 * end, y, text, va="center", fontsize=7.5, color=colour)
+            fits = score.low > 0.22 * end
+            x, colour = (0.0, CARD) if fits else (max(score.high, 0.0), INK)
+            ax.text(
+                x + 0.02 * end,
+                y,
+                _written(score.value, end),
+                va="center",
+                fontsize=7.5,
+                color=colour,
+            )
+
+
+def _written(value: float, end: float) -> str:
+    """A value as it fits on a bar."""
+    if end == 1:
+        return figure_of(value, 3)
+    return figure_of(value, 4) if end < 10 else f"{value:,.3g}" if end < 1000 else f"{value:,.0f}"
 
 
 def joint_plot(joints: Sequence[Joint]) -> str:
@@ -215,25 +145,6 @@ def map_plot(places: Embedding) -> str:
         for side in ("left", "bottom"):
             ax.spines[side].set_visible(False)
         return svg(figure, "Map of real and synthetic records (t-SNE)")
-
-
-def correlation_plots(schema: Schema, real: Rows, synthetic: Rows) -> list[tuple[str, str]]:
-    """Heat-maps as (caption, picture): real, synthetic, and their difference."""
-    if schema.kind != "table" or min(len(real), len(synthetic)) < 2:
-        return []
-    a, b = correlations(schema, real), correlations(schema, synthetic)
-    if len(a) < 2:
-        return []
-    maps = (("Real", a), ("Synthetic", b), ("Synthetic minus real", b - a))
-    return [(name, picture(_diverging(m), f"Correlations: {name}", grow=True)) for name, m in maps]
-
-
-def _diverging(values: np.ndarray) -> np.ndarray:
-    """Blue (negative) over clear to orange (positive): clear shows the page, light or dark."""
-    v = np.clip(values, -1, 1)
-    colour = np.where(v[..., None] < 0, (31, 120, 200), (226, 110, 20))
-    alpha = np.rint(255 * np.abs(v) ** 0.75)[..., None]
-    return np.concatenate([colour, alpha], axis=2).astype(np.uint8)
 
 
 def class_rows(

@@ -18,14 +18,16 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from understudy.data.schema import Schema
-from understudy.evaluation import plots, words
+from understudy.evaluation import gallery, plots, words
 from understudy.evaluation.axes import axes
-from understudy.evaluation.correlation import largest_differences
 from understudy.evaluation.embedding import Embedding
 from understudy.evaluation.forecasts import MAE, REPEATING
+from understudy.evaluation.measures import MAE as MAE_NAME
+from understudy.evaluation.pairs import PairFit
 from understudy.evaluation.rows import NOUNS, Rows
-from understudy.evaluation.score import INTERNAL
-from understudy.evaluation.utility import COMMONEST
+from understudy.evaluation.score import INTERNAL, Score
+from understudy.evaluation.verdict import EVEN, LEVELS
+from understudy.evaluation.worst import excess
 
 if TYPE_CHECKING:
     from understudy.evaluation.compare import Scores
@@ -33,7 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["Material", "render"]
 
 MOST_COLUMNS = 36
+MOST_PAIRS = 4
 SHORT = {"Kolmogorov-Smirnov": "KS", "total variation": "TV"}
+TONES = dict(zip(LEVELS, ("good", "good", "good", "middle", "bad", "bad", "open"), strict=True))
 PROVENANCE = {
     "name": "Study",
     "recipe": "Recipe",
@@ -60,8 +64,10 @@ def render(m: Material, *, rng: np.random.Generator) -> str:
     """The whole page as text."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters.update(
-        figure=lambda value, decimals=3: f"{value:.{decimals}f}",
+        figure=words.figure,
         percent=words.percent,
+        percentage=words.percentage,
+        written=written,
         count=lambda rows: f"{len(rows):,}",
         short=lambda name: SHORT.get(name, name),
     )
@@ -77,14 +83,17 @@ def _facts(m: Material) -> dict[str, Any]:
         "name": manifest.get("name") or m.schema.name,
         "kind": m.schema.kind,
         "noun": NOUNS[m.schema.kind],
-        "labelled": m.schema.n_classes > 1,
         "synthetic": m.synthetic,
         "train": m.train,
         "test": m.test,
         "internal": INTERNAL,
         "claims": [words.in_words(claim) for claim in scores.claims],
         "best": scores.utility.best,
-        "commonest": COMMONEST,
+        "verdict": scores.verdict,
+        "levels": TONES,
+        "guesses": list(dict.fromkeys(j.guessing for j in scores.verdict.judgements)),
+        "even": EVEN,
+        "regression": m.schema.task == "regression",
         "repeating": REPEATING,
         "utility": scores.utility,
         "forecasts": scores.forecasts,
@@ -98,9 +107,9 @@ def _facts(m: Material) -> dict[str, Any]:
 
 def _overall_pictures(m: Material) -> dict[str, Any]:
     utility, fidelity = m.scores.utility, m.scores.fidelity
-    ranked = sorted(fidelity.columns, key=lambda fit: -fit.main.synthetic.value)[:MOST_COLUMNS]
+    ranked = sorted(fidelity.columns, key=lambda fit: -excess(fit))[:MOST_COLUMNS]
     by_name = {axis.name: axis for axis in axes(m.schema)}
-    drawn = [plots.column_plot(by_name[fit.column], m.test, m.synthetic) for fit in ranked]
+    drawn = [gallery.column_plot(by_name[fit.column], m.test, m.synthetic) for fit in ranked]
     measures = [compared.name for compared in utility.best.scores] if utility.best else []
     students = [(n[0].upper() + n[1:], plots.student_plot(utility.students, n)) for n in measures]
     return {
@@ -117,15 +126,34 @@ def _pictures_by_kind(m: Material, rng: np.random.Generator) -> dict[str, Any]:
     classes = plots.class_rows(*sides, rng=rng)
     models = m.scores.forecasts.models
     return {
-        "pairs": largest_differences(*sides),
-        "heatmaps": _marked(plots.correlation_plots(*sides)),
-        "forecast_plot": Markup(plots.student_plot(models, MAE, share=False)),
+        "pairs": _pairs(m),
+        "forecast_plot": Markup(plots.student_plot(models, MAE)),
         "examples": _marked(plots.series_examples(*sides, rng=rng)),
         "most_examples": plots.EXAMPLES,
         "series": _marked(plots.series_plots(*sides)),
         "classes": _marked(classes),
         "classes_left": max(0, m.schema.n_classes - len(classes)),
     }
+
+
+def _pairs(m: Material) -> list[tuple[PairFit, Markup]]:
+    """The worst pairs, whether or not they are bad, with their pictures."""
+    found = m.scores.fidelity.pairs
+    if found is None or not len(m.test) or not len(m.synthetic):
+        return []
+    drawn = gallery.pair_plots(m.schema, found.worst[:MOST_PAIRS], m.test, m.synthetic)
+    return [(pair, Markup(picture)) for pair, picture in drawn]
+
+
+def written(score: Score | None, measure: str = "") -> str:
+    """A score as a card shows it: shares in per cent, errors in their own units."""
+    if score is None:
+        return "–"
+    if measure.startswith(("accuracy", "coverage")):
+        return words.percent(score.value)
+    if measure.startswith(MAE_NAME) and abs(score.value) >= 10:
+        return words.figure(score.value, 0 if abs(score.value) >= 1000 else 2)
+    return words.figure(score.value, 4 if measure.startswith("error") else 3)
 
 
 def _marked(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:

@@ -1,14 +1,16 @@
 """Scores that carry their uncertainty.
 
-A `Score` is a number with the 95 % interval that the finite number of tested rows leaves open
-(Wilson for proportions, bootstrap over rows for everything else) and the number of rows. A
-`Compared` puts the synthetic score beside the same score for real rows, because neither means
-much alone. Distances between finite samples are never zero, even between two halves of one
-dataset: that is what the real score beside a distance shows.
+A `Score` is a number with the 95 % interval that the finite number of tested rows leaves open, and
+the number of rows. A `Compared` puts the synthetic score beside the same score for real rows and
+for guessing, because none means much alone; a `Contrast` has their differences, on the same
+rows, which are known better than the scores themselves. Distances between finite samples are
+never zero, even between two halves of one dataset: that is what the real score beside a distance
+shows. How models are measured is in `measures`; distances have bootstrap intervals.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,16 +19,13 @@ import numpy as np
 __all__ = [
     "INTERNAL",
     "Compared",
+    "Contrast",
     "Score",
-    "auc",
+    "compare_distances",
     "distance",
     "interval",
     "plain",
     "resample",
-    "score_accuracy",
-    "score_auc",
-    "score_commonest",
-    "score_f1",
     "shares",
     "weights",
     "wilson",
@@ -49,19 +48,34 @@ class Score:
 
 
 @dataclass(frozen=True)
+class Contrast:
+    """Differences between scores on the same test rows; above zero, the first is better.
+
+    ``gain``: synthetic rows over guessing. ``reach``: real rows over guessing, which is all that
+    there is to gain. ``lost``: real rows over synthetic ones.
+    """
+
+    gain: Score
+    reach: Score | None = None
+    lost: Score | None = None
+
+
+@dataclass(frozen=True)
 class Compared:
-    """One measure: for synthetic rows, and for real rows where that could be had."""
+    """One measure: for synthetic rows, for real rows and for guessing where these could be had."""
 
     name: str
     synthetic: Score
     real: Score | None = None
+    guess: Score | None = None
+    contrast: Contrast | None = None
 
 
 def plain(found: Any) -> dict[str, Any]:
     """Scores as plain values for scores.json, figures to six decimals."""
 
     def rounded(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        return {k: round(v, 6) if isinstance(v, float) else v for k, v in pairs}
+        return {k: round(v, 6) + 0.0 if isinstance(v, float) else v for k, v in pairs}
 
     return asdict(found, dict_factory=rounded)
 
@@ -118,65 +132,19 @@ def distance(name: str, draws: np.ndarray, n: int) -> Score:
     return interval(name, draws[0], draws[1:], n, centred=True)
 
 
-def score_accuracy(truth: np.ndarray, guess: np.ndarray) -> Score:
-    """Share of right answers, with Wilson's interval."""
-    hits, n = int((truth == guess).sum()), len(truth)
-    low, high = wilson(hits, n)
-    return Score("accuracy", hits / n, low, high, n)
+def compare_distances(name: str, draws: Mapping[str, np.ndarray], n: int) -> Compared:
+    """One distance, from draws with the value first: of synthetic, real and guessed rows."""
+    ours, real, guess = draws["synthetic"], draws.get("real"), draws.get("guess")
+    floor, ceiling = (None if d is None else distance(name, d, n) for d in (real, guess))
+    contrast = None
+    if guess is not None:
+        reach = None if real is None else _nearer("reach", real, guess, n)
+        lost = None if real is None else _nearer("lost", real, ours, n)
+        contrast = Contrast(_nearer("gain", ours, guess, n), reach, lost)
+    return Compared(name, distance(name, ours, n), floor, ceiling, contrast)
 
 
-def score_commonest(truth: np.ndarray) -> Score:
-    """Accuracy of always answering the commonest of these labels: what takes no learning."""
-    return score_accuracy(truth, np.full_like(truth, np.bincount(truth).argmax()))
-
-
-def score_f1(
-    truth: np.ndarray, guess: np.ndarray, classes: int, *, rng: np.random.Generator
-) -> Score | None:
-    """F1 of the second class if there are two, else the mean over classes met in the test rows.
-
-    None if a two-class test has no positive row. Rows are resampled through the confusion
-    matrix, which is the same distribution and costs nothing.
-    """
-    n = len(truth)
-    table = np.bincount(truth * classes + guess, minlength=classes**2).astype(np.float64)
-    draws = rng.multinomial(n, table / n, RESAMPLES).reshape(-1, classes, classes)
-    confusion = table.reshape(classes, classes)
-    met = np.flatnonzero(confusion.sum(1)) if classes > 2 else np.array([1])
-    if confusion[met].sum() == 0:
-        return None
-    value = _f1(confusion[None])[:, met].mean()
-    return interval("F1", value, _f1(draws)[:, met].mean(1), n)
-
-
-def _f1(confusion: np.ndarray) -> np.ndarray:
-    """F1 per class ``[T, K]`` of confusion matrices ``[T, K, K]`` (truth in rows)."""
-    right = np.diagonal(confusion, axis1=1, axis2=2)
-    both = confusion.sum(1) + confusion.sum(2)
-    return 2 * right / np.maximum(both, 1)
-
-
-def score_auc(
-    truth: np.ndarray, probability: np.ndarray, classes: int, *, rng: np.random.Generator
-) -> Score | None:
-    """Area under the ROC curve, each class against the rest, mean; None if undefined."""
-    chosen = [1] if classes == 2 else range(classes)
-    scored = [k for k in chosen if 0 < (truth == k).sum() < len(truth)]
-    if not scored:
-        return None
-    n = len(truth)
-    drawn = weights(n, rng=rng, times=RESAMPLES)
-    with np.errstate(invalid="ignore"):
-        areas = np.mean([auc(probability[:, k], truth == k, drawn) for k in scored], axis=0)
-    return interval("AUC", areas[0], areas[1:], n)
-
-
-def auc(score: np.ndarray, positive: np.ndarray, drawn: np.ndarray) -> np.ndarray:
-    """ROC areas ``[T]`` under row weights ``[T, n]``; ties count half; NaN if a side is empty."""
-    order = np.argsort(score, kind="stable")
-    starts = np.flatnonzero(np.diff(score[order], prepend=-np.inf))
-    ordered, positive = drawn[:, order].astype(np.float64), positive[order]
-    above = np.add.reduceat(ordered * positive, starts, axis=1)
-    below = np.add.reduceat(ordered * ~positive, starts, axis=1)
-    beaten = np.cumsum(below, axis=1) - below / 2
-    return (above * beaten).sum(1) / (above.sum(1) * below.sum(1))
+def _nearer(name: str, a: np.ndarray, b: np.ndarray, n: int) -> Score:
+    """How much nearer ``a`` is; resampling adds to both, so the draws are moved to the value."""
+    apart = b - a
+    return interval(name, apart[0], apart[1:] - apart[1:].mean() + apart[0], n)

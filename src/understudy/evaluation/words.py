@@ -1,4 +1,4 @@
-"""Privacy claims in words a person can act on.
+"""Privacy claims, figures and names in words a person can act on.
 
 A claim (claims.json) holds the facts; this module says what they mean: who is protected from
 whom, what an attacker could at best find out, and what the claim does not cover. It adds no
@@ -11,12 +11,23 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from understudy.privacy.account import Event, round_up
 from understudy.privacy.claim import Claim
 
-__all__ = ["ClaimWords", "best_guess", "in_words", "number", "percent", "upper"]
+__all__ = [
+    "ClaimWords",
+    "best_guess",
+    "figure",
+    "in_words",
+    "listed",
+    "number",
+    "percent",
+    "percentage",
+    "upper",
+]
 
 WEAK = 0.99
 NOMINAL = (
@@ -102,6 +113,27 @@ def percent(value: float) -> str:
     """A share in per cent, never rounded up to a certainty it is not."""
     text = f"{100 * value:.1f}"
     return f"{'>99.9' if text == '100.0' and value < 1 else text}\u00a0%"
+
+
+def figure(value: float, decimals: int = 3) -> str:
+    """A number to so many decimals; what rounds to zero has no sign."""
+    return f"{round(value, decimals) + 0.0:,.{decimals}f}"
+
+
+def percentage(share: float) -> str:
+    """A share in whole per cent, never rounded to none or all that it is not."""
+    text = f"{100 * share:.0f}"
+    if text == "0" and share > 0:
+        text = "<1"
+    if text == "100" and share < 1:
+        text = ">99"
+    return f"{text} %"
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """Names in a row, the last ones counted where there are many."""
+    left = len(names) - most
+    return ", ".join(names[:most]) + (f" and {left:,} more" if left > 0 else "")
 
 
 def _guess_words(claim: Claim, guess: float | None) -> str:

@@ -42,6 +42,7 @@ __all__ = [
     "mlp_student",
     "one_thread",
     "predict",
+    "predict_numbers",
 ]
 
 Params = dict[str, Tensor]
@@ -205,7 +206,7 @@ def fit(
     training: StudentTraining | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Params:
-    """Train on rows ``[n, F]`` with classes ``[n]``; the same ``rng`` gives the same weights."""
+    """Train on rows ``[n, F]`` with classes ``[n]``, or numbers; one ``rng`` gives one result."""
     how = training or StudentTraining()
     start = init(spec, rng=rng.torch("student weights"))
     params = {name: value.requires_grad_() for name, value in start.items()}
@@ -217,13 +218,28 @@ def fit(
             rows = torch.randperm(len(x), generator=order)
         batch, rows = rows[: how.batch], rows[how.batch :]
         optimiser.param_groups[0]["lr"] = how.rate * (1 - step / how.steps)
-        loss = functional.cross_entropy(logits(spec, params, x[batch], rng=drop), y[batch])
+        loss = _loss(logits(spec, params, x[batch], rng=drop), y[batch])
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
         if progress is not None and (step + 1) % 50 == 0:
             progress(step + 1, how.steps)
     return {k: v.detach() for k, v in params.items()}
+
+
+def _loss(found: Tensor, y: Tensor) -> Tensor:
+    """Cross-entropy of classes; the squared error of numbers, for a student with one output."""
+    if y.is_floating_point():
+        return functional.mse_loss(found[:, 0], y)
+    return functional.cross_entropy(found, y)
+
+
+@one_thread()
+@torch.no_grad()
+def predict_numbers(spec: Student, params: Params, x: Tensor, *, chunk: int = 1024) -> Tensor:
+    """Numbers ``[n]`` by a student with one output."""
+    parts = [logits(spec, params, part)[:, 0] for part in x.split(chunk) if len(part)]
+    return torch.cat(parts) if parts else torch.zeros(0)
 
 
 @one_thread()

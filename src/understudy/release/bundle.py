@@ -1,10 +1,11 @@
 """The release: a model, what it promises, and the proof, as files that anyone can use and verify.
 
-``release.json`` is the manifest: the plan, hashes of every other file, of the study and
-of the schema. Beside it lie the generator (safetensors), the public schema, the claims,
-the ledger, a card and a sample; or, instead of generator and sample, a classifier. Scores
-against real rows are never in it. Nothing in it is executed. Every file but the model and the
-ledger follows from the others, so `verify` can write it again and compare.
+``release.json`` is the manifest: the study's public agreement, the plan that follows from it, and
+hashes of every other file, of the agreement and of the schema. Beside it lie the generator
+(safetensors), the public schema, the claims, the ledger, a card and a sample; or, instead of
+generator and sample, a classifier. Scores against real rows are never in it. Nothing in it is
+executed. Every file but the model and the ledger follows from the others, so `verify` can write it
+again and compare.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from understudy.release.manifest import (
 )
 from understudy.release.rows import as_records, features, predictions
 from understudy.rng import Streams
+from understudy.study import agreement_hash
 
 __all__ = ["Release"]
 
@@ -52,6 +54,7 @@ MODELS: dict[str, type[Generator] | type[Classifier]] = {
     "classifier": Classifier,
 }
 BATCH = 16_384
+_FETCH = "fetch it again"
 _LONGEST = 100  # letters of a version: there is room for no rows
 SAMPLE_SEED = 0  # the same for all, so that nobody can pick a sample that flatters
 MOST_ROWS = 1_000_000  # of the sample in a release, which `verify` draws again
@@ -62,13 +65,12 @@ class Release:
     """A model, what it promises, and the proof of it.
 
     The model is a generator, which `sample` draws from, or a classifier, which `predict` asks.
+    ``agreement`` is what the study's parties agreed on, as far as it is public (`Study.agreement`).
     ``rows`` is the size of a generator's sample in the release; ``versions`` is what it was made
     with.
     """
 
-    name: str
-    recipe: str
-    study: str
+    agreement: dict[str, Any]
     schema: Schema
     plan: PrivacyPlan
     model: Generator | Classifier
@@ -78,6 +80,21 @@ class Release:
     rows: int = 1000
     path: Path | None = None
     versions: dict[str, str] = field(default_factory=versions_here)
+
+    @property
+    def name(self) -> str:
+        """The study's name."""
+        return str(self.agreement["name"])
+
+    @property
+    def recipe(self) -> str:
+        """The name of the recipe that made it."""
+        return str(self.agreement["recipe"])
+
+    @property
+    def study(self) -> str:
+        """The hash of the study, which the sites and `understudy plan --json` know too."""
+        return agreement_hash(self.agreement)
 
     @cached_property
     def claims(self) -> tuple[Claim, ...]:
@@ -141,6 +158,7 @@ class Release:
             "name": self.name,
             "recipe": self.recipe,
             "study": self.study,
+            "agreement": self.agreement,
             "schema": self.schema.hash,
             "source": self.source,
             "ran": self.ran,
@@ -210,7 +228,12 @@ class Release:
     def _from(cls, manifest: dict[str, Any], files: dict[str, bytes], path: Path) -> Release:
         schema = Schema.parse(files["schema.toml"].decode())
         if manifest["schema"] != schema.hash:
-            raise ReleaseError("the schema that the manifest names", "another", "fetch it again")
+            raise ReleaseError("the schema that the manifest names", "another", _FETCH)
+        agreement = dict(manifest["agreement"])
+        if any(agreement[key] != manifest[key] for key in ("name", "recipe", "schema")):
+            raise ReleaseError("an agreement on this name, recipe and schema", "another", _FETCH)
+        if manifest["study"] != agreement_hash(agreement):
+            raise ReleaseError("the agreement that the study hash names", "another", _FETCH)
         (role,) = MODELS.keys() & manifest.keys()  # one of them, or the manifest is malformed
         arrays = safetensors.torch.load(files[f"{role}.safetensors"])
         model = MODELS[role].from_dict(manifest[role], arrays)
@@ -218,11 +241,9 @@ class Release:
         if not all(isinstance(v, str) and len(v) <= _LONGEST for v in versions.values()):
             raise ReleaseError("names of versions", "something else", "do not trust this release")
         if not model.fits(schema) or versions.keys() != versions_here().keys():
-            raise ReleaseError(f"a {role} for this schema", "another", "fetch it again")
+            raise ReleaseError(f"a {role} for this schema", "another", _FETCH)
         return cls(
-            name=manifest["name"],
-            recipe=manifest["recipe"],
-            study=manifest["study"],
+            agreement=agreement,
             schema=schema,
             plan=PrivacyPlan.from_dict(manifest["plan"]),
             model=model,

@@ -15,7 +15,7 @@ from understudy.release.archive import Archive
 
 __all__ = ["FORMAT", "MALFORMED", "MANIFEST", "read_files", "seal_manifest", "versions_here"]
 
-FORMAT = 3
+FORMAT = 4
 MANIFEST = "release.json"
 _ROLES = ("generator", "classifier")
 _ALWAYS = {"schema.toml", "claims.json", "ledger.jsonl", "card.md"}

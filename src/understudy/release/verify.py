@@ -5,9 +5,13 @@ charges every round of the plan, that the printed ε follows from it, and that t
 from the generator. It cannot show that the run was carried out as the plan says: only those who ran
 it can vouch for that.
 
-ε and the sample are computed again and must be equal to the last bit where the same versions run on
-the same kind of processor. Elsewhere arithmetic may differ a little: then ε must agree closely, and
-whatever could not be compared exactly is said in `Verdict.notes`.
+Where the recipe is known here, the plan is built again from the public agreement of the study, and
+must be the one in the release: no other noise, rounds, unit, trust, bound or phase. Whoever took
+part can compare the study's hash with their own.
+
+ε, plan and sample are computed again and must be equal to the last bit where the same versions run
+on the same kind of processor. Elsewhere arithmetic may differ a little: then ε and plan must agree
+closely, and whatever could not be compared exactly is said in `Verdict.notes`.
 """
 
 from __future__ import annotations
@@ -24,13 +28,15 @@ import numpy as np
 import pandas as pd
 import torch
 
-from understudy.errors import PrivacyError, ReleaseError
-from understudy.federation.info import RecipeInfo
+from understudy.errors import PrivacyError, ReleaseError, UnderstudyError
 from understudy.privacy.claim import RAN, Claim
 from understudy.privacy.ledger import Entry, read_entries, receipts_in
+from understudy.privacy.plan import PrivacyPlan
 from understudy.release.archive import open_archive
 from understudy.release.bundle import Release
 from understudy.release.manifest import MANIFEST, read_files, seal_manifest, versions_here
+from understudy.release.rebuild import Known, agreed, difference
+from understudy.study import Study
 
 __all__ = ["Verdict", "verify"]
 
@@ -47,10 +53,10 @@ class Verdict:
     notes: tuple[str, ...] = ()
 
 
-def verify(path: str | Path, recipes: Mapping[str, RecipeInfo] | None = None) -> Verdict:
+def verify(path: str | Path, recipes: Mapping[str, Known] | None = None) -> Verdict:
     """Check a release folder or zip; raise `ReleaseError` at the first thing that is wrong.
 
-    ``recipes`` says what each recipe supports, by name.
+    ``recipes`` are those whose plans can be built again, by name.
     """
     archive = open_archive(Path(path))
     manifest, files = read_files(archive)
@@ -58,17 +64,20 @@ def verify(path: str | Path, recipes: Mapping[str, RecipeInfo] | None = None) ->
         more = f"{len(archive.names - files.keys())} more"
         raise ReleaseError("no files but those in the manifest", more, "remove them")
     release = Release.parse(manifest, files, Path(path))
-    entries = list(read_entries(release.ledger))
+    study, entries = _agreed(release), list(read_entries(release.ledger))
     _check_opening(release, entries)
     _check_charges(release, entries)
     said, exact = _agreed_claims(release, files["claims.json"])
     drawn = _check_model(release)
     _check_files(release, said, files, drawn)
-    notes = (exact, _compare_sample(release, files, drawn), _check_recipe(release, recipes))
+    known = (recipes or {}).get(release.recipe)
+    planned = _unknown(release) if known is None else _check_recipe(release, known, study)
+    notes = (exact, _compare_sample(release, files, drawn), planned)
     checks = (
         f"{len(files) - 1} files match the manifest, and there are no others",
         f"the ledger is an unbroken chain of {len(entries)} entries",
         f"the charges match the plan: {_many(len(entries) - 1, 'round')}",
+        *([] if planned else [f"the plan is the one that study {release.study[:12]} leads to"]),
         f"{_many(len(said), 'claim')} recomputed: ε agrees"
         + ("" if exact else " to the last digit"),
         *(["the sample is what the generator draws"] if drawn and not notes[1] else []),
@@ -169,14 +178,12 @@ def _check_files(release: Release, said: Sequence[Claim], files: Files, drawn: F
     fixed[MANIFEST] = seal_manifest({**release.manifest, "files": hashes})
     if files.keys() != {*fixed, *drawn}:
         raise ReleaseError(f"the files {sorted({*fixed, *drawn})}", "others", _DISTRUST)
-    made_by = release.versions.get("understudy")
-    same = made_by == versions_here()["understudy"]
     for name in sorted(fixed):
         if files[name] != fixed[name]:
             raise ReleaseError(
                 f"{name} as it follows from the claims, plan and model",
                 "another",
-                _DISTRUST if same else f"verify it with Understudy {made_by}, which made it",
+                _remedy(release),
             )
 
 
@@ -230,20 +237,66 @@ def _rows(name: str, data: bytes) -> dict[str, list[Any]]:
         raise ReleaseError(f"{name} that can be read", type(error).__name__, _DISTRUST) from error
 
 
-def _check_recipe(release: Release, recipes: Mapping[str, RecipeInfo] | None) -> str:
-    """Refuse a unit, trust or kind of data that the recipe does not have, or other units."""
+def _agreed(release: Release) -> Study:
+    """The study, as far as it is public; its number of units is the one that δ is judged by."""
+    try:
+        study = agreed(release.agreement, release.schema)
+    except UnderstudyError as error:
+        raise ReleaseError(error.expected, error.found, _remedy(release)) from error
     plan = release.plan
-    units = plan.sites if plan.unit == "site" else release.schema.records
-    if plan.units != units:  # δ is judged by it
+    units = study.n_sites if plan.unit == "site" else release.schema.records
+    if plan.units != units:
         raise ReleaseError(f"a plan for {units} units, as declared", f"{plan.units}", _DISTRUST)
-    info = (recipes or {}).get(release.recipe)
-    if info is None:
-        return f"recipe {release.recipe!r} is not known here: its unit and trust were not compared"
-    unit, trust, kind = release.plan.unit, release.plan.trust, release.schema.kind
+    return study
+
+
+def _unknown(release: Release) -> str:
+    return (
+        f"recipe {release.recipe!r} is not known here: its unit and trust were not compared, and "
+        "whether its plan follows from the study was not checked"
+    )
+
+
+def _check_recipe(release: Release, recipe: Known, study: Study) -> str:
+    """Refuse a unit, trust, kind of data or plan that the recipe does not have for this study."""
+    info, plan, kind = recipe.info, release.plan, release.schema.kind
+    unit, trust = plan.unit, plan.trust
     if kind not in info.kinds or not (trust == "none" or (unit, trust) in info.supports):
         raise ReleaseError(
             f"a unit, trust and kind of data that {info.name} supports",
             f"{unit}, {trust}, {kind}",
             _DISTRUST,
         )
-    return ""
+    return _compare_plan(release, _rebuilt(release, recipe, study))
+
+
+def _rebuilt(release: Release, recipe: Known, study: Study) -> PrivacyPlan:
+    try:
+        return recipe.build(study).plan
+    except Exception as error:  # whatever numbers in a forged agreement make a recipe raise
+        found = f"{error.found}" if isinstance(error, UnderstudyError) else type(error).__name__
+        raise ReleaseError(
+            f"an agreement that {release.recipe} has a plan for", found, _remedy(release)
+        ) from error
+
+
+def _compare_plan(release: Release, rebuilt: PrivacyPlan) -> str:
+    """Refuse a plan that is not the rebuilt one; a note if it is, but not to the last digit."""
+    stored, expected = (json.loads(_plain(p.to_dict())) for p in (release.plan, rebuilt))
+    if not difference(stored, expected, 0.0):
+        return ""
+    if (tolerance := _tolerance(release)) and not difference(stored, expected, tolerance):
+        return f"the plan agrees within {tolerance:.1g} of its numbers: {_others(release)}"
+    place = difference(stored, expected, tolerance)
+    raise ReleaseError(
+        f"the plan that {release.recipe} makes of the study's agreement",
+        f"another {place}",
+        _remedy(release),
+    )
+
+
+def _remedy(release: Release) -> str:
+    """What to do about something that does not follow from the rest."""
+    made_by = release.versions.get("understudy")
+    same = made_by == versions_here()["understudy"]
+    return _DISTRUST if same else f"verify it with Understudy {made_by}, which made it"

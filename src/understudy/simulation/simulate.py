@@ -34,6 +34,7 @@ from understudy.recipes import build
 from understudy.release.bundle import MOST_ROWS, Release
 from understudy.release.classifier import Classifier
 from understudy.release.generator import Generator
+from understudy.release.rebuild import agreed
 from understudy.runtime.in_process import InProcess
 from understudy.runtime.loopback import Loopback
 from understudy.runtime.networked import Networked, Participant
@@ -97,6 +98,7 @@ def run_apart(study: Study, sites: Sequence[Records] | None = None, **options: A
 def _run(study: Study, sites: Sequence[Records] | None, how: _How) -> Release:
     recipe = build(study)
     claims(recipe.plan, "os")  # a plan that no claim can be made for is refused here
+    agreed(study.agreement(), study.schema)  # and an agreement that `verify` could not read
     if not 0 <= how.rows <= MOST_ROWS:
         sample = f"a sample of 0 to {MOST_ROWS:,} rows"
         raise StudyError(sample, f"{how.rows}", "ask for 1000; draw more from the release")
@@ -174,9 +176,7 @@ def _release(
     ledger = engine.ledger
     recipe.plan.settles(receipts_in(ledger.entries))
     return Release(
-        name=study.name,
-        recipe=study.recipe,
-        study=study.hash,
+        agreement=study.agreement(),
         schema=study.schema,
         plan=recipe.plan,
         model=model,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from understudy.recipes import infos
+from understudy.recipes import RECIPES
 from understudy.release.verify import Verdict
 from understudy.release.verify import verify as check
 
@@ -16,4 +16,4 @@ def verify(path: str | Path) -> Verdict:
 
     `Verdict.checks` says what was checked, `Verdict.notes` what could not be.
     """
-    return check(path, infos())
+    return check(path, RECIPES)
