@@ -12,7 +12,8 @@ import pytest
 
 BENCH = Path(__file__).parents[1] / "bench"
 LIBRARIES = {  # used by the others, nothing to run
-    "common", "measures", "perturbation", "rivals", "rivals_fedsyn", "rivals_pgm", "tablescores",
+    "common", "flower_sum", "measures", "perturbation", "rivals", "rivals_fedsyn", "rivals_pgm",
+    "tablescores",
     "tablesets",
 }  # fmt: skip
 SMALLER = {  # of the benches with many cells, one of each kind of run is enough here
@@ -20,7 +21,7 @@ SMALLER = {  # of the benches with many cells, one of each kind of run is enough
     "fedstdg": ["--seeds", "0", "--part", "grid", "plain", "--data", "sine"],
     "signds": ["--seeds", "0", "--case", "a9a-logistic", "--epsilon", "8"],
 }
-OWN_ROWS = {"dpsgd", "images", "speed", "tables"}  # made up, or bundled with the package
+OWN_ROWS = {"dpsgd", "images", "secure_sum", "speed", "tables"}  # made up, or bundled
 NAMES = sorted(path.stem for path in BENCH.glob("*.py") if path.stem not in LIBRARIES)
 
 

@@ -66,6 +66,12 @@ class Privacy(Settings, table="privacy"):
     )
     delta: float | None = setting(None, "δ; by default min(1e-5, N^-1.1)", above=0)
     clip: float | None = setting(None, "the L2 bound S on one unit's contribution", above=0)
+    survivors: int | None = setting(
+        None, "distributed trust: sites that must answer for a round to count (t)", least=2
+    )
+    colluders: int | None = setting(
+        None, "distributed trust: sites that may side with the server (c)", least=0
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -85,10 +91,12 @@ class Cohort(Settings, table="cohort"):
         None, "chance of each site to join a round, by secret coin flips", above=0, most=1
     )
     size: int | None = setting(
-        None, "sites called to each round by a public schedule (local trust only)", least=1
+        None,
+        "sites called to each round by a public schedule (local or distributed trust)",
+        least=1,
     )
     joins: int | None = setting(
-        None, "the most rounds one site takes part in (local trust only)", least=1
+        None, "the most rounds one site takes part in (local or distributed trust)", least=1
     )
 
     def __post_init__(self) -> None:
@@ -119,6 +127,9 @@ class Simulation(Settings, table="simulation"):
     sites: int | None = setting(None, "number of sites", least=1)
     split: SplitName = setting("uniform", "how; see below")
     only: int | None = setting(None, "keep only this site, counted from 1", least=1)
+    masks: Literal["off", "checked"] = setting(
+        "off", "distributed trust: add shares up as they are, or run every leg under real masks"
+    )
     options: dict[str, Any] = field(default_factory=dict, metadata={"help": "options of the split"})
 
     def __post_init__(self) -> None:
@@ -297,10 +308,13 @@ def refuse_split(study: Study, unit: Unit, trust: Trust) -> None:
     """Refuse claims about records or persons that the simulated split does not allow.
 
     Under local trust the server sees the update of every site. Where removing one row moves
-    others, several updates change by more than the bound on that row.
+    others, several updates change by more than the bound on that row. Under distributed trust
+    each of those sites rounds its own sum, which the bound counts for one site only.
     """
     simulation = study.simulation
-    seen = trust == "local" or (trust != "none" and simulation is not None and simulation.only)
+    seen = trust in ("local", "distributed") or (
+        trust != "none" and simulation is not None and simulation.only
+    )
     if simulation is not None and seen and study.split_moves_others(unit):
         central = "remove simulation.only" if trust == "central" else 'trust = "central"'
         raise PrivacyError(

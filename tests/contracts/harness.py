@@ -28,7 +28,9 @@ from understudy.federation.recipe import State, Task
 from understudy.federation.site import Site, seal
 from understudy.federation.sites import Sites
 from understudy.privacy.clip import Bounded, Receipt, Sealed
+from understudy.privacy.discrete import DiscreteGaussian
 from understudy.privacy.gaussian import Gaussian
+from understudy.privacy.integer import Grid, IntegerGaussian
 from understudy.privacy.ledger import receipts_in
 from understudy.privacy.mechanism import Use
 from understudy.privacy.plan import Part, PrivacyPlan
@@ -190,6 +192,7 @@ class Trace:
     """All that a run handed to its mechanisms, and all that came out at the end."""
 
     queries: list[tuple[tuple, torch.Tensor, float]] = field(default_factory=list)
+    rounded: list[tuple[torch.Tensor, float]] = field(default_factory=list)
     choices: list[tuple[tuple, torch.Tensor, Choice]] = field(default_factory=list)
     receipts: list[Receipt] = field(default_factory=list)
     sealed: list[tuple] = field(default_factory=list)
@@ -205,7 +208,7 @@ def _key(use: Use, value: torch.Tensor) -> tuple:
 def _frozen(trace: Trace, original: Callable) -> Callable:
     """A mechanism that notes its input and returns the same output whatever the input."""
 
-    def add_noise(self: Gaussian, bounded: Bounded, use: Use):
+    def add_noise(self: Gaussian | IntegerGaussian, bounded: Bounded, use: Use):
         _, receipts = original(self, bounded, use)
         key = _key(use, bounded.value)
         place = sum(k == key for k, _, _ in trace.queries)
@@ -213,9 +216,29 @@ def _frozen(trace: Trace, original: Callable) -> Callable:
         trace.receipts += receipts
         seed = zlib.crc32(repr((key, place)).encode())
         drawn = torch.randn(bounded.value.shape, generator=torch.Generator().manual_seed(seed))
-        return 0.1 * bounded.sensitivity * drawn.double(), receipts
+        noise = 0.1 * bounded.sensitivity * drawn.double()
+        return (
+            _reduced(noise, self, use) if isinstance(self, IntegerGaussian) else noise
+        ), receipts
 
     return add_noise
+
+
+def _reduced(value: torch.Tensor, mechanism: IntegerGaussian, use: Use) -> torch.Tensor:
+    """A share that holds this value, near enough."""
+    numbers = (value / mechanism.grid(use.part).spacing).round().long()
+    return numbers & (2 ** mechanism.bits(use.part) - 1)
+
+
+def _noted_rounding(trace: Trace, original: Callable) -> Callable:
+    """Whole numbers are compared too: what is noised in shares are these."""
+
+    def rounded(self: IntegerGaussian, value: torch.Tensor, grid: Grid, draws: Draws):
+        found = original(self, value, grid, draws)
+        trace.rounded.append((found.double(), grid.limit))
+        return found
+
+    return rounded
 
 
 def _frozen_choice(trace: Trace, original: Callable) -> Callable:
@@ -262,7 +285,10 @@ def traced(
 
     with ledger, pytest.MonkeyPatch.context() as patch:
         patch.setattr(made.runtime.sites, "answer", watched)
-        patch.setattr(Gaussian, "add_noise", _frozen(trace, Gaussian.add_noise))
+        for noised in (Gaussian, IntegerGaussian):
+            patch.setattr(noised, "add_noise", _frozen(trace, noised.add_noise))
+        noted = _noted_rounding(trace, IntegerGaussian._rounded)
+        patch.setattr(IntegerGaussian, "_rounded", noted)
         for kind in (Selection, Response):
             patch.setattr(kind, "seal", _frozen_choice(trace, kind.seal))
         trace.state = made.train()
@@ -286,6 +312,9 @@ def check_replay(
     for name in one.state:
         assert torch.equal(one.state[name], two.state[name]), f"{name} passed the noise by"
     used = _compare_choices(recipe.plan, one, two)
+    for (a, most), (b, _) in zip(one.rounded, two.rounded, strict=True):
+        distance = float((a - b).norm())
+        assert distance <= neighbour.factor * most, f"{neighbour.name}: rounding moved {distance:g}"
     per_unit: dict[tuple, float] = {}
     for (key, a, bound), (_, b, declared) in zip(one.queries, two.queries, strict=True):
         assert bound == declared == recipe.plan.at(key[2]).part(key[0]).mechanism.bound
@@ -406,7 +435,7 @@ def check_cohorts(folder: Path, rounds: int = 150, sites: int = 40) -> None:
 # Noise of the planned size, in the slot of the plan.
 
 
-def site_of(plan: PrivacyPlan, sites: int = 1, seed: int = 0) -> Site:
+def site_of(plan: PrivacyPlan, sites: int = 1, seed: int = 0, round: int = 0) -> Site:
     """Sites without rows or memory, for what needs neither."""
     streams = Streams.from_seed(seed)
     source, ids = NoiseSource.seeded(streams), range(sites)
@@ -417,20 +446,25 @@ def site_of(plan: PrivacyPlan, sites: int = 1, seed: int = 0) -> Site:
         torch.arange(sites),
         torch.ones(sites).long(),
     )
-    return Site(names, held, {}, plan, 0, streams.sites("local", 0, ids), source.sites(0, ids))
+    own = streams.sites("local", round, ids)
+    return Site(names, held, {}, plan, round, own, source.sites(round, ids))
 
 
-def _draws(plan: PrivacyPlan, part: Part, seed: int) -> torch.Tensor:
+def _draws(plan: PrivacyPlan, part: Part, round: int, seed: int) -> torch.Tensor:
     """The noise in one part of one round."""
-    site, parts = site_of(plan, seed=seed), plan.at(0).parts
+    site, parts = site_of(plan, seed=seed, round=round), plan.at(round).parts
     zeros = {p.name: torch.zeros(1, *p.shape) for p in parts}
     bounded = {p.name: Bounded(zeros[p.name], p.mechanism.bound, plan.unit) for p in parts}
     if part.where == "server":
         source = NoiseSource.seeded(Streams.from_seed(seed))
-        total = PlainSum(plan, source).add_up([Sealed("entrusted", 0, zeros, ())], 0)[part.name]
-        return total if part.combine == "sum" else total * plan.at(0).cohort
+        replies = [Sealed("entrusted", round, zeros, ())]
+        total = PlainSum(plan, source).add_up(replies, round)[part.name]
+        return total if part.combine == "sum" else total * plan.at(round).cohort
     if part.where == "client":
         return seal(site, bounded).parts[part.name][0]
+    if part.where == "distributed":
+        share = seal(site, bounded).parts[part.name][0]
+        return part.mechanism.complete(share, site.use(part.name))[0]
     return site.step(part.name, bounded[part.name])[0]
 
 
@@ -438,14 +472,27 @@ def check_noise(plan: PrivacyPlan) -> None:
     """Fail where a part is noised with another deviation than promised, or not at all."""
     if plan.own.update_epsilon:
         return check_choices(plan)
-    for part in plan.own.parts:
+    starts = [plan.start(i) for i in range(len(plan.phases))]
+    for round, part in ((r, part) for r in starts for part in plan.at(r).parts):
         found: list[torch.Tensor] = []
-        while sum(f.numel() for f in found) < 800:
-            found.append(_draws(plan, part, len(found)).double().flatten())
-        drawn, std = torch.cat(found), part.mechanism.std
-        assert abs(float(drawn.std()) / std - 1) < 0.1, f"{part.name}: {drawn.std():g}, not {std:g}"
+        shared, std = part.where == "distributed", _promised_std(part)
+        enough, near, differ = (4000, 0.05, 0.5) if shared else (800, 0.1, 0.99)
+        while sum(f.numel() for f in found) < enough:
+            found.append(_draws(plan, part, round, len(found)).double().flatten())
+        drawn = torch.cat(found)
+        assert abs(float(drawn.std()) / std - 1) < near, f"{part.name}: {drawn.std():g}, not {std}"
         assert abs(float(drawn.mean())) < 0.15 * std, f"{part.name}: noise is not centred"
-        assert len(torch.unique(drawn)) > 0.99 * len(drawn), f"{part.name}: noise repeats"
+        assert len(torch.unique(drawn)) > differ * len(drawn), f"{part.name}: noise repeats"
+
+
+def _promised_std(part: Part) -> float:
+    """Of what `_draws` returns: of a share, what t − c of them must add up to."""
+    mechanism = part.mechanism
+    if isinstance(mechanism, IntegerGaussian):
+        return (
+            mechanism.noise * mechanism.bound / np.sqrt(mechanism.survivors - mechanism.colluders)
+        )
+    return mechanism.std
 
 
 def check_choices(plan: PrivacyPlan, sites: int = 6000) -> None:
@@ -518,8 +565,11 @@ def check_order(recipe: Any, folder: Path) -> None:
     def checked(original: Callable) -> Callable:
         return lambda self, value, use: (check(), original(self, value, use))[1]
 
+    checked_draw = checked(DiscreteGaussian.draw)
+
     with ledger, pytest.MonkeyPatch.context() as patch:
         patch.setattr(Draws, "normal", normal)
+        patch.setattr(DiscreteGaussian, "draw", checked_draw)
         for kind in (Selection, Response):
             patch.setattr(kind, "seal", checked(kind.seal))
         patch.setattr(type(recipe), "task", lambda self, state, round: noted(state, round))

@@ -52,7 +52,7 @@ from understudy.recipes.dp_fed_wae import parts
 from understudy.recipes.dpd_fvae import records as records_module
 from understudy.rng import Draws, NoiseSource, Streams
 from understudy.runtime import wire
-from understudy.runtime.networked import Participant
+from understudy.runtime.participant import Participant
 from understudy.runtime.store import Store
 
 Patch = pytest.MonkeyPatch
@@ -323,6 +323,16 @@ def coupled_rows(patch: Patch) -> None:
 
     patch.setattr(Site, "sum", sum)
     patch.setattr(clip_module, "_SLACK", 100.0)
+
+
+def whole_counts(patch: Patch) -> None:
+    """A row counts in full in every column, as if it had only one."""
+    original = site_module.counted
+
+    def counted(chunks, sites, sizes, bound):
+        return original(chunks, sites, sizes, bound * len(sizes) ** 0.5)
+
+    patch.setattr(site_module, "counted", counted)
 
 
 def silent_mechanism(patch: Patch) -> None:
@@ -706,6 +716,8 @@ CASES = [
     case(no_site_clip, replayed("toy-sum", "site", "central", "replaced by wild"), "no_clip_sum"),
     case(person_as_record, replayed("toy-sum", "person", "central", "wild against none")),
     case(coupled_rows, replayed("toy-sum", "record", "central", "removed")),
+    case(whole_counts, replayed("fedmoments", "record", "central", "removed")),
+    case(whole_counts, replayed("fedmoments", "person", "local", "removed"), "whole_counts_person"),
     case(silent_mechanism, noisy("fedmoments", "record", "central"), "no_noise_server"),
     case(silent_mechanism, noisy("fedmoments", "record", "local"), "no_noise_client"),
     case(silent_mechanism, noisy("toy-step", "record", "local"), "no_noise_step"),

@@ -74,7 +74,6 @@ def test_a_recipe_says_what_it_is(name: str) -> None:
 @pytest.mark.parametrize("name", EVERY)
 def test_the_table_of_units_and_trusts_holds(name: str, unit: str, trust: str) -> None:
     supported = (unit, trust) in EVERY[name].info.supports
-    assert not (trust == "distributed" and supported), "the distributed slot has no claim yet"
     if supported:
         plan = small_recipe(name, unit, trust).plan
         assert (plan.unit, plan.trust) == (unit, trust)
@@ -118,6 +117,18 @@ def test_the_wire_is_exact(name: str, unit: str, trust: str) -> None:
     assert plain.ledger == wired.ledger and plain.claims == wired.claims
 
 
+@pytest.mark.parametrize("name, unit, trust", [c for c in cases() if "distributed" in c.values])
+def test_masks_change_nothing_but_what_the_server_sees(name: str, unit: str, trust: str) -> None:
+    data = rows(3, kind=kind_of(name))
+    terms = {"simulation": {"data": "-", "sites": 3, "masks": "checked"}}
+    plain = run(small_study(name, unit, trust), data, seed=1, rows=0)
+    masked = run(small_study(name, unit, trust, **terms), data, seed=1, rows=0)
+    assert all(
+        torch.equal(plain.model.arrays[k], masked.model.arrays[k]) for k in plain.model.arrays
+    )
+    assert plain.ledger == masked.ledger and plain.claims == masked.claims
+
+
 @pytest.mark.parametrize("name, unit, trust", cases(public=True))
 def test_empty_sites_single_rows_and_single_classes_take_no_special_path(
     name: str, unit: str, trust: str
@@ -141,7 +152,14 @@ def test_what_leaves_a_site_is_sealed_as_the_trust_says(
     ledger.close()
     task = recipe.task(recipe.init(rng=made.streams), 0)
     sealed, _ = made.runtime.sites.answer(task, 0, np.arange(3))
-    assert sealed.kind == {"central": "entrusted", "local": "noised"}[trust]
+    assert (
+        sealed.kind
+        == {
+            "central": "entrusted",
+            "local": "noised",
+            "distributed": "share",
+        }[trust]
+    )
     parts = recipe.plan.at(0).parts
     assert {n: tuple(v.shape) for n, v in sealed.parts.items()} == {
         p.name: (3, 1 + p.mechanism.output) if isinstance(p.mechanism, Selection) else (3, *p.shape)
@@ -151,7 +169,7 @@ def test_what_leaves_a_site_is_sealed_as_the_trust_says(
     if chooses(name):
         assert sent == sum(part.bytes for part in parts)
     assert len(sealed.receipts) == (
-        sum(p.mechanism.steps for p in parts) if trust == "local" else 0
+        0 if trust == "central" else sum(p.mechanism.steps for p in parts)
     )
 
 

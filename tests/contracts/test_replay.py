@@ -27,7 +27,7 @@ from contracts.harness import (
     traced,
     with_rows,
 )
-from contracts.toys import SIDES
+from contracts.toys import SIDES, schema
 from understudy.privacy.claim import claims
 from understudy.recipes import build
 
@@ -66,6 +66,30 @@ def test_one_vae_per_class_is_bounded_as_a_whole(tmp_path: Path, trust: str) -> 
     for i, neighbour in enumerate(neighbours("site", trust)[::4]):
         (tmp_path / str(i)).mkdir()
         check_replay(recipe, tmp_path / str(i), base_of(neighbour, "site"), neighbour)
+
+
+# fedmoments has two forms on tables: `cases` covers two sums where a row or person is protected,
+# one sum where a site is.
+
+FORMS = {
+    "one sum, records, central": ("record", "central", {"schema": schema(records=20)}, 1),
+    "one sum, persons, local": ("person", "local", {"schema": schema(records=20)}, 1),
+    "two sums, sites, central": ("site", "central", {"privacy": {"noise": 0.01}}, 2),
+    "two sums, sites, local": ("site", "local", {"privacy": {"noise": 0.01}}, 2),
+}
+
+
+@pytest.mark.parametrize("unit, trust, terms, sums", FORMS.values(), ids=FORMS)
+def test_both_forms_of_fedmoments_are_bounded_for_every_unit(
+    tmp_path: Path, unit: str, trust: str, terms: dict, sums: int
+) -> None:
+    recipe = small_recipe("fedmoments", unit, trust, **terms)
+    assert len(recipe.plan.phases) == sums
+    used = []
+    for i, neighbour in enumerate(neighbours(unit, trust)[::2]):
+        (tmp_path / str(i)).mkdir()
+        used.append(check_replay(recipe, tmp_path / str(i), base_of(neighbour, unit), neighbour))
+    assert max(used) > 0.05, "no neighbour moved anything: the test shows nothing"
 
 
 # Sites of a simulation are trained in one stack: neither the rows of one nor their number may

@@ -18,14 +18,21 @@ MAKERS = {
         "federation/site.py",
         "training/dpsgd.py",  # gradients of records are clipped from their factors, unformed
     },
-    "Sealed": {"federation/site.py", "runtime/wire.py"},
+    "Sealed": {
+        "federation/site.py",
+        "federation/masking.py",  # one site of a stack of sealed shares
+        "federation/secure/party.py",  # a sealed share under masks
+        "runtime/wire.py",
+    },
     "Receipt": {
         "privacy/gaussian.py",
+        "privacy/integer.py",
         "privacy/pure.py",
         "privacy/ledger.py",
         "runtime/wire.py",
     },
-    "add_noise": {"privacy/gaussian.py", "federation/site.py"},
+    "add_noise": {"privacy/gaussian.py", "privacy/integer.py", "federation/site.py"},
+    "discrete_gaussian": {"privacy/integer.py"},
     "choose": {"privacy/select.py"},
     "respond": {"privacy/respond.py"},
     "NoiseSource": {"rng.py", "simulation/journal.py"},

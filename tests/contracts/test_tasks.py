@@ -69,3 +69,23 @@ def test_a_class_left_out_of_a_frozen_encoders_latents_tells_no_label() -> None:
     rng = Streams.from_seed(0)
     total = {part.name: torch.ones(part.shape) for part in recipe.plan.phases[0].parts}
     check(recipe, recipe.step(recipe.init(rng=rng), total, rng=rng), recipe.plan.first)
+
+
+@pytest.mark.parametrize("unit, trust", [("record", "central"), ("person", "local")])
+def test_margins_that_a_server_made_up_are_refused_alike(unit: str, trust: str) -> None:
+    recipe, rng = small_recipe("fedmoments", unit, trust), Streams.from_seed(0)
+    total = {part.name: torch.ones(part.shape) for part in recipe.plan.phases[0].parts}
+    state = recipe.step(recipe.init(rng=rng), total, rng=rng)
+    assert recipe.task(state, 1).arrays
+    check(recipe, state, 1)
+
+
+@pytest.mark.parametrize("unit, trust", [("record", "central"), ("site", "local")])
+def test_tables_that_a_server_made_up_are_refused_alike(unit: str, trust: str) -> None:
+    recipe, rng = small_recipe("fedmarginals", unit, trust), Streams.from_seed(0)
+    state, plan = recipe.init(rng=rng), recipe.plan
+    for round in range(plan.first):
+        total = {part.name: torch.ones(part.shape) for part in plan.at(round).parts}
+        state = recipe.step(state, total, rng=rng)
+    assert {"cut", "pairs"} == recipe.task(state, plan.first).arrays.keys()
+    check(recipe, state, plan.first)

@@ -7,7 +7,7 @@ it is added.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,9 +25,12 @@ from understudy.data.table import from_frame
 from understudy.federation.engine import Engine
 from understudy.federation.gather import PlainSum
 from understudy.federation.info import RecipeInfo
+from understudy.federation.masking import SecureSum
 from understudy.federation.memory import SiteMemory
 from understudy.federation.planning import Terms, noised_plan
 from understudy.federation.recipe import Task
+from understudy.federation.secure.party import Party
+from understudy.federation.secure.roster import identities
 from understudy.federation.site import Site
 from understudy.federation.sites import Sites
 from understudy.privacy.clip import Bounded, clip
@@ -38,7 +41,8 @@ from understudy.release.generator import Generator
 from understudy.rng import NoiseSource, Streams
 from understudy.runtime.in_process import InProcess
 from understudy.runtime.loopback import Fault, Loopback
-from understudy.runtime.networked import Networked, Participant
+from understudy.runtime.networked import Networked
+from understudy.runtime.participant import Participant
 from understudy.runtime.store import Store
 from understudy.runtime.wire import Agreement
 from understudy.study import Study
@@ -177,7 +181,10 @@ class ToyMean:
     plan: PrivacyPlan
 
     info: ClassVar[RecipeInfo] = _info(
-        "toy-mean", {("site", "central"), ("site", "local")}, ("site", "central"), 3
+        "toy-mean",
+        {("site", t) for t in ("central", "distributed", "local")},
+        ("site", "central"),
+        3,
     )
 
     @classmethod
@@ -219,7 +226,7 @@ class ToySum:
 
     info: ClassVar[RecipeInfo] = _info(
         "toy-sum",
-        {(u, t) for u in ("record", "person", "site") for t in ("central", "local")},
+        {(u, t) for u in ("record", "person", "site") for t in ("central", "distributed", "local")},
         ("record", "central"),
         2,
     )
@@ -334,12 +341,16 @@ def engine(
     return Engine(recipe, runtime, gather, ledger, streams, source, **options), ledger
 
 
+Faults = Mapping[tuple[str, int], Fault]
+
+
 def networked(
     sites: Sites,
     folder: Path,
-    faults: Mapping[tuple[str, int], Fault] | None = None,
+    faults: Faults | None = None,
     *,
     run: str = "run",
+    parties: Sequence[Party] = (),
     **terms: Any,
 ) -> Networked:
     """The same sites, each on its own in a folder of its own, behind a transport with faults."""
@@ -349,5 +360,17 @@ def networked(
         place = folder / name
         place.mkdir(exist_ok=True)
         own = sites.alone(client, SiteMemory(sites.recipe.memory, [name]))
-        handlers[name] = Participant(own, agreement, Store(place)).handle
+        party = parties[client] if parties else None
+        handlers[name] = Participant(own, agreement, Store(place), party).handle
     return Networked(Loopback(handlers, faults or {}), sites.names, agreement, run, **terms)
+
+
+def secured(made: Engine, folder: Path, faults: Faults | None = None, **terms: Any) -> SecureSum:
+    """Put sites that are each on their own behind an engine, and a secure sum between them."""
+    sites = made.runtime.sites  # type: ignore[attr-defined]
+    roster, each = terms.pop("people", None) or identities(sites.names)
+    parties = [Party(identity, roster) for identity in each]
+    made.runtime = found = networked(sites, folder, faults, parties=parties, **terms)
+    agreed = found.agreement.hash
+    made.gather = SecureSum(sites.recipe.plan, made.source, found, roster, agreed, found.run)
+    return made.gather

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from contracts.toys import ToyMean, ToyStep, ToySum, schema, study
-from understudy.errors import PrivacyError, StudyError
+from understudy.errors import PrivacyError, StudyError, UnderstudyError
 from understudy.federation.planning import Terms, noised_plan, pure_plan
 from understudy.privacy.account import pure_epsilon
-from understudy.privacy.claim import claims, headline
-from understudy.privacy.plan import Part
+from understudy.privacy.claim import claims, headline, projection
+from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection
 
@@ -65,7 +65,7 @@ def test_persons_need_a_schema_that_names_them() -> None:
     [
         (ToyMean, "record", "central"),
         (ToyMean, "person", "local"),
-        (ToySum, "record", "distributed"),
+        (ToyStep, "record", "distributed"),
         (ToyStep, "record", "central"),
         (ToyStep, "site", "local"),
     ],
@@ -191,3 +191,80 @@ def test_choices_take_neither_noise_nor_clip_nor_delta(term: str) -> None:
 def test_choices_need_a_price() -> None:
     with pytest.raises(StudyError, match="epsilon_per_update"):
         pure(privacy={})
+
+
+# Noise in shares.
+
+
+def shared(sites: int = 5, unit: str = "record", kind=ToySum, **privacy) -> PrivacyPlan:
+    terms = {"unit": unit, "trust": "distributed", "noise": 2.0, **privacy}
+    simulation = {"data": "-", "sites": sites}
+    return plan(kind, privacy=terms, simulation=simulation)
+
+
+@pytest.mark.parametrize(
+    "sites, t, c", [(3, 3, 1), (4, 4, 1), (5, 4, 1), (9, 8, 1), (20, 16, 2), (1000, 800, 100)]
+)
+def test_shares_have_safe_defaults(sites: int, t: int, c: int) -> None:
+    own = shared(sites).own
+    assert (own.survivors, own.colluders) == (t, c)
+    assert t - c >= 2 and 2 * t > sites + c
+
+
+def test_a_study_says_who_must_answer_and_who_may_collude() -> None:
+    own = shared(20, survivors=18, colluders=5).own
+    assert own.shares == (18, 5)
+    assert shared(20, colluders=0).own.shares == (16, 0)
+
+
+@pytest.mark.parametrize(
+    "terms, said",
+    [
+        ({"sites": 2}, "three sites or more"),
+        ({"survivors": 6}, "at most 5"),
+        ({"colluders": 4}, "at least two of 5"),
+        ({"survivors": 4, "colluders": 3}, "at least two of 4"),
+        ({"survivors": 3}, "at least 4"),
+        ({"trust": "central", "survivors": 3}, "no privacy.survivors"),
+        ({"trust": "local", "colluders": 1}, "no privacy.colluders"),
+    ],
+)
+def test_shares_that_promise_nothing_are_refused_with_the_fix(terms: dict, said: str) -> None:
+    with pytest.raises(UnderstudyError, match=said):
+        shared(**terms)
+
+
+def test_cohorts_of_shares_follow_a_schedule() -> None:
+    with pytest.raises(PrivacyError, match=r"cohort\.rate"):
+        plan(ToyMean, privacy={"trust": "distributed", "noise": 1.0}, cohort={"rate": 0.5})
+    scheduled = plan(
+        ToyMean,
+        privacy={"trust": "distributed", "noise": 1.0},
+        simulation={"data": "-", "sites": 10},
+        cohort={"size": 5},
+        study={"rounds": 4},
+    )
+    assert scheduled.own.shares == (4, 1) and scheduled.participations == 2
+
+
+def test_a_split_that_moves_rows_between_sites_has_no_record_level_claim_in_shares() -> None:
+    terms = {"unit": "record", "trust": "distributed", "noise": 1.0}
+    with pytest.raises(PrivacyError, match="keeps every other row"):
+        plan(ToySum, privacy=terms, simulation={"data": "-", "sites": 5, "split": "kmeans"})
+
+
+def test_masks_without_shares_are_refused() -> None:
+    with pytest.raises(StudyError, match=r"simulation\.masks"):
+        plan(privacy={"noise": 1.0}, simulation={"data": "-", "sites": 5, "masks": "checked"})
+
+
+def test_solved_shares_cost_what_was_asked_for_against_the_server() -> None:
+    found = claims(shared(noise=None, epsilon=1.0), "os")
+    assert 0.9 < found[0].epsilon <= 1.0 and found[0].adversary.startswith("the server")
+
+
+def test_a_projection_has_a_column_for_shares() -> None:
+    found = projection(shared(20, "site", ToyMean), 2000)
+    assert found["distributed"] < found["local"]
+    more = projection(shared(20, "site", ToyMean), 20_000)
+    assert more["distributed"] < found["distributed"]

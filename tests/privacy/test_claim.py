@@ -97,11 +97,6 @@ def test_a_run_without_noise_claims_nothing() -> None:
     assert "no protection" in only.words and "ε" not in only.words
 
 
-def test_distributed_noise_has_no_claim_yet() -> None:
-    with pytest.raises(PrivacyError, match="no claim yet"):
-        claims(plan("distributed"), "os")
-
-
 def test_a_nominal_guarantee_is_called_nominal() -> None:
     assert "nominal" in claims(plan(noise=0.1), "os")[0].words
     assert "nominal" not in claims(plan(noise=20.0), "os")[0].words

@@ -549,9 +549,9 @@ REFUSED: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
         {"privacy": {**RECORD, "unit": "person"}, "recipe": PAPER},
     ),
     "persons": (PrivacyError, "supports", {"privacy": {**RECORD, "unit": "person"}}),
-    "distributed noise": (
-        PrivacyError,
-        "supports",
+    "shares of two sites": (
+        StudyError,
+        "three sites",
         {"privacy": {**RECORD, "trust": "distributed"}},
     ),
     "cohorts of records, central": (

@@ -676,9 +676,9 @@ def test_a_version_holds_no_rows(folder: Path, value: object) -> None:
 
 
 def test_the_number_of_units_is_the_declared_one(folder: Path) -> None:
-    """δ is judged by it: two units would allow δ = .4."""
+    """δ is judged by it: two units would allow δ = .1."""
     release = Release.load(folder)
-    plan = replace(release.plan, units=2, delta=0.4)
+    plan = replace(release.plan, units=2, delta=0.1)
     first, *rest = read_entries(release.ledger)
     lines, previous = [], "0" * 64
     for entry in ({**first, "body": {**first["body"], "plan": plan.to_dict()}}, *rest):

@@ -26,7 +26,8 @@ from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.ledger import Ledger, read_entries, receipts_in
 from understudy.release.verify import verify
 from understudy.runtime.loopback import Fault, Loopback
-from understudy.runtime.networked import Networked, Participant
+from understudy.runtime.networked import Networked
+from understudy.runtime.participant import Participant
 from understudy.runtime.store import Store
 from understudy.runtime.wire import (
     Agreement,
@@ -233,7 +234,7 @@ def test_a_killed_server_goes_on_and_no_site_answers_a_round_twice(
         assert [receipt.round for receipt in receipts_in(ledger.entries)] == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("trust", ["central", "local"])
+@pytest.mark.parametrize("trust", ["central", "distributed", "local"])
 def test_an_interrupted_run_of_sites_apart_is_finished_and_verifies(
     tmp_path: Path, trust: str
 ) -> None:
@@ -434,7 +435,7 @@ def test_a_round_cut_short_is_refused_afterwards_and_counted(
         if at == "answer":
             patch.setattr(Sites, "answer", killed)
         else:  # after the noise, before its bytes are kept
-            patch.setattr("understudy.runtime.networked.encode_sealed", killed)
+            patch.setattr("understudy.runtime.participant.encode_sealed", killed)
         site.handle(message(toy, 1))
     again = alone(toy, tmp_path)
     with drawn() as counts:

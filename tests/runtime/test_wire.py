@@ -20,8 +20,8 @@ from understudy.runtime.wire import (
     Agreement,
     Envelope,
     Refused,
+    decode_call,
     decode_sealed,
-    decode_task,
     encode_arrays,
     encode_refusal,
     encode_sealed,
@@ -40,7 +40,9 @@ DTYPES += [torch.bool]
 
 def read_task(data: bytes, envelope: Envelope) -> tuple[Task, Envelope]:
     """What the site of an envelope makes of a message."""
-    return decode_task(data, envelope.agreement, envelope.site)
+    task, told, found = decode_call(data, envelope.agreement, envelope.site)
+    assert told == b""
+    return task, found
 
 
 def bits(value: torch.Tensor) -> bytes:
@@ -73,7 +75,7 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 @given(st.dictionaries(NAMES, tensors(), max_size=3), st.dictionaries(NAMES, VALUES, max_size=4))
 def test_a_task_comes_back_exactly(arrays: dict, values: dict) -> None:
-    found, envelope = decode_task(encode_task(Task(arrays, values), HERE), AGREED, "site-1")
+    found, envelope = read_task(encode_task(Task(arrays, values), HERE), HERE)
     assert envelope == HERE
     assert same(found.arrays, arrays)
     assert found.values == values
@@ -205,7 +207,7 @@ def test_a_refusal_of_another_plan_is_still_read() -> None:
 def test_a_task_is_no_reply_and_a_reply_is_no_task() -> None:
     with pytest.raises(WireError, match="sealed or refusal message"):
         decode_sealed(encode_task(TASK, HERE), HERE)
-    with pytest.raises(WireError, match="task message"):
+    with pytest.raises(WireError, match="task or leg message"):
         read_task(encode_sealed(SEALED, HERE), HERE)
 
 

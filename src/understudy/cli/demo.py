@@ -42,7 +42,7 @@ recipe = "fedmoments"
 
 [privacy]
 unit = "record"       # one patient's row
-trust = "central"     # the server adds the noise
+trust = "distributed" # hospitals add the noise in shares; no server sees a hospital's sum
 epsilon = 2.0         # the noise is solved for this
 
 [simulation]
@@ -52,8 +52,9 @@ split = "dirichlet"   # hospitals see different mixes of cases
 alpha = 1.0
 """,
         "Five hospitals each hold part of a breast-cancer table. They want one synthetic table "
-        "without sharing rows. Each sends one bounded sum, and the server adds noise once. What "
-        "is protected is one patient's row: five sites are too few to protect a whole site.",
+        "without sharing rows, and trust no server with them. Each hides its sum under masks, with "
+        "a share of the noise in it: only the noised sum over all hospitals is ever seen. What is "
+        "protected is one patient's row: five sites are too few to protect a whole site.",
     ),
     "fedvae": Scene(
         "digits",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from understudy.data.split import check_options
 from understudy.errors import StudyError
 from understudy.federation.recipe import Recipe
 from understudy.privacy.claim import Claim, claims, projection, round_up
+from understudy.privacy.integer import IntegerGaussian, default_shares
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import build
 from understudy.study import Study
@@ -25,6 +26,7 @@ from understudy.study import Study
 __all__ = ["SOLVING", "as_json", "cost", "show", "warn"]
 
 SOLVING = "working out what it costs"
+_TOLD = {"net": "about", "form": "form"}
 
 
 @dataclass(frozen=True)
@@ -112,12 +114,44 @@ def _table(found: Costed) -> Table:
         "cohort": _cohort(plan),
         **_net(recipe),
         "mechanism": "; then ".join(mechanisms),
+        **_shares(plan),
         "a site sends": _sends(recipe),
         **_totals(plan),
     }
     for name, value in rows.items():
         table.add_row(f"[bold]{name}", value)
     return table
+
+
+def _shares(plan: PrivacyPlan) -> dict[str, str]:
+    """What it costs that no server is trusted, and what would make it cheaper."""
+    mechanism = plan.own.parts[0].mechanism
+    if not isinstance(mechanism, IntegerGaussian):
+        return {}
+    asked, t, c = mechanism.shares
+    told = (
+        f"at least {t} of {asked} sites must answer, and {c} of them may side "
+        f"with the server: any {t - c} shares make up the noise. If all answer, there is "
+        f"{mechanism.surplus:.3g} times the noise that a trusted server would add"
+    )
+    others = [
+        f"{math.sqrt(n / (s - d)):.3g} times with {said}"
+        for said, n, s, d in _other_shares(mechanism)
+    ]
+    return {"noise in shares": f"{told}; it would be {', '.join(others)}"}
+
+
+def _other_shares(mechanism: IntegerGaussian) -> Iterator[tuple[str, int, int, int]]:
+    """What fewer colluders, no drop-outs and more sites would buy: (words, n, t, c)."""
+    asked, t, c = mechanism.shares
+    if c > 1:
+        yield f"colluders = {c // 2}", asked, t, c // 2
+    if c:
+        yield "colluders = 0 (nothing promised against other sites)", asked, t, 0
+    if t < asked:
+        yield f"survivors = {asked} (every site must answer)", asked, asked, c
+    more = 4 * asked
+    yield f"{more} sites", more, *default_shares(more)
 
 
 def _protects(plan: PrivacyPlan) -> str:
@@ -127,8 +161,12 @@ def _protects(plan: PrivacyPlan) -> str:
 
 
 def _rounds(plan: PrivacyPlan) -> str:
-    first = f"{_many(plan.first, 'round')} of warm start, then " if plan.first else ""
-    return f"{first}{_many(plan.own.rounds, 'round')}"
+    names = [" and ".join(part.name for part in phase.parts) for phase in plan.phases]
+    each = [
+        f"{_many(phase.rounds, 'round')} of {name}"
+        for phase, name in zip(plan.phases, names, strict=True)
+    ]
+    return ", then ".join(each) if len(each) > 1 else _many(plan.own.rounds, "round")
 
 
 def _many(count: int, noun: str) -> str:
@@ -157,9 +195,9 @@ def _sends(recipe: Recipe) -> str:
 
 
 def _net(recipe: Recipe) -> dict[str, str]:
-    """What is trained, where the recipe says so."""
-    about = getattr(recipe, "about", None)
-    return {} if about is None else {"net": about}
+    """What is trained, or which form a recipe takes, where the recipe says so."""
+    found = {name: getattr(recipe, attribute, None) for name, attribute in _TOLD.items()}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def warn(study: Study, plan: PrivacyPlan, console: Console) -> None:
@@ -183,7 +221,7 @@ def _totals(plan: PrivacyPlan) -> dict[str, str]:
 def _projections(projected: Sequence[dict[str, float]]) -> Table:
     title = "projection, not a claim: other populations with the same noise on the mean"
     table = Table(title=title, title_justify="left", header_style="dim")
-    for heading in ("sites", "rate", "z", "ε central", "ε local", "δ"):
+    for heading in ("sites", "rate", "z", "ε central", "ε distributed", "ε local", "δ"):
         table.add_column(heading, justify="right")
     for row in projected:
         table.add_row(
@@ -191,6 +229,7 @@ def _projections(projected: Sequence[dict[str, float]]) -> Table:
             f"{row['rate']:.3g}",
             f"{row['noise']:.3g}",
             round_up(row["central"]),
+            round_up(row["distributed"]),
             round_up(row["local"]),
             f"{row['delta']:.2g}",
         )

@@ -2,10 +2,11 @@
 
 A `Gather` asks the cohort, in one exchange or several, and gives the total of each part, or None
 where there is none: the round is then void, stays charged, and the model does not step.
-`PlainSum` adds up replies that the server may see. In the server slot noise is added to the
-**sum**, which is then divided by the planned cohort qN, so that drop-outs change neither
-sensitivity nor divisor. Replies that are private as they stand are averaged over those received.
-A reply that does not fit the plan is left out and the round goes on.
+`PlainSum` adds up replies that the server may see, or a simulation's shares without their masks.
+In the server and distributed slots noise is in the **sum**, which is then divided by the planned
+cohort qN, so that drop-outs change neither sensitivity nor divisor. Replies that are private as
+they stand are averaged over those received. A reply that does not fit the plan is left out and the
+round goes on; with fewer shares than the plan's survivors there is no total.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from understudy.federation.recipe import State, Task
 from understudy.privacy.clip import Sealed
 from understudy.privacy.mechanism import Use
 from understudy.privacy.plan import Part, PrivacyPlan
+from understudy.privacy.terms import Kind
 from understudy.rng import NoiseSource
 
-__all__ = ["Ask", "Gather", "PlainSum"]
+__all__ = ["Ask", "Gather", "PlainSum", "acceptable", "completed"]
 
 # One exchange with a cohort: a task and a round out, stacks of sealed replies back.
 Ask = Callable[[Task, int, np.ndarray], Iterator[Sealed]]
@@ -53,30 +55,46 @@ class PlainSum:
     def add_up(self, replies: Iterable[Sealed], round: int) -> State | None:
         """The noised mean or sum of each part, over the replies that fit."""
         parts = self.plan.at(round).parts
-        sums = {part.name: torch.zeros(part.shape, dtype=torch.float64) for part in parts}
-        received = 0
+        sums = {part.name: part.mechanism.start(part) for part in parts}
+        received, kind = 0, self._kind
         for sealed in replies:
-            good = acceptable(self.plan, sealed, round)
+            good = acceptable(self.plan, sealed, round, kind)
             received += int(good.sum())
             for part in parts if bool(good.any()) else ():
                 part.mechanism.accumulate(sums[part.name], sealed.parts[part.name][good])
-        if not received and self.plan.kind != "entrusted":
+        if received < self.plan.at(round).survivors and self.plan.kind != "entrusted":
             return None
-        return {p.name: self._completed(p, sums[p.name], received, round) for p in parts}
+        return completed(self.plan, sums, round, self.source, received)
 
-    def _completed(self, part: Part, total: Tensor, received: int, round: int) -> Tensor:
-        draws = self.source.server(f"noise {part.name}", round)
-        total, receipts = part.mechanism.complete(total, Use(part, self.plan.unit, round, draws))
-        self.plan.admits(receipts)
+    @property
+    def _kind(self) -> Kind:
+        """Of replies; a simulation holds all sites, so it may add up shares as they are."""
+        return "share" if self.plan.kind == "masked" else self.plan.kind
+
+
+def completed(
+    plan: PrivacyPlan, sums: State, round: int, source: NoiseSource, received: int
+) -> State:
+    """The total of each part from the sums of ``received`` replies: what `Gather.total` returns."""
+
+    def total(part: Part) -> Tensor:
+        draws = source.server(f"noise {part.name}", round)
+        found, receipts = part.mechanism.complete(
+            sums[part.name], Use(part, plan.unit, round, draws)
+        )
+        plan.admits(receipts)
         if part.combine == "sum":
-            return total.float()
-        return (total / (self.plan.at(round).cohort if receipts else received)).float()
+            return found.float()
+        planned = part.where in ("server", "distributed") and part.mechanism.promises
+        return (found / (plan.at(round).cohort if planned else received)).float()
+
+    return {part.name: total(part) for part in plan.at(round).parts}
 
 
-def acceptable(plan: PrivacyPlan, sealed: Sealed, round: int) -> Tensor:
-    """Which sites of the stack sent something that fits the plan ``[C]``."""
+def acceptable(plan: PrivacyPlan, sealed: Sealed, round: int, kind: Kind | None = None) -> Tensor:
+    """Which sites of the stack sent something of this kind that fits the plan ``[C]``."""
     none = torch.zeros(0, dtype=torch.bool)
-    if sealed.kind != plan.kind:
+    if sealed.kind != (kind or plan.kind):
         return none
     if sealed.round != round or not (_complete(plan, sealed) and _receipted(plan, sealed)):
         return none
@@ -104,5 +122,5 @@ def _receipted(plan: PrivacyPlan, sealed: Sealed) -> bool:
         found = Counter((receipt.part, receipt.round) for receipt in sealed.receipts)
     except (PrivacyError, AttributeError, TypeError):
         return False
-    parts = plan.at(sealed.round).parts if plan.kind == "noised" else ()
+    parts = plan.at(sealed.round).parts if plan.kind in ("noised", "masked") else ()
     return found == {(part.name, sealed.round): part.mechanism.steps for part in parts}

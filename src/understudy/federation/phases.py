@@ -61,6 +61,11 @@ class Then:
         """Both phases."""
         return self.second.plan
 
+    @property
+    def form(self) -> str | None:
+        """What `plan` says of the second recipe, if that says anything."""
+        return getattr(self.second, "form", None)
+
     def init(self, *, rng: Streams) -> State:
         """The first phase's state."""
         return {**self.first.init(rng=rng), _DONE: torch.zeros(1)}

@@ -16,11 +16,13 @@ from understudy.errors import PrivacyError, StudyError
 from understudy.federation.info import RecipeInfo
 from understudy.privacy.account import pure_epsilon
 from understudy.privacy.gaussian import Gaussian, Plain
+from understudy.privacy.integer import IntegerGaussian, default_shares
+from understudy.privacy.mechanism import Mechanism
 from understudy.privacy.plan import Part, Phase, PrivacyPlan, default_delta, solve
 from understudy.privacy.terms import Slot, Trust, Unit
 from understudy.study import Study, refuse_split, split_notes
 
-__all__ = ["Terms", "check_kind", "noised_plan", "pure_plan"]
+__all__ = ["Terms", "check_kind", "noised_plan", "pure_plan", "shares"]
 
 _SLOTS: dict[Trust, Slot] = {
     "central": "server",
@@ -62,6 +64,7 @@ def noised_plan(
     """
     unit, trust = unit_and_trust(study, info)
     _check_price(study, info, trust)
+    _check_shares(study, trust)
     mechanism = _mechanism(study, unit, trust, terms)
     where = terms.where or _SLOTS[trust]
     parts = tuple(
@@ -73,12 +76,53 @@ def noised_plan(
     return plan if epsilon is None else solve(plan, epsilon)
 
 
-def _mechanism(study: Study, unit: Unit, trust: Trust, terms: Terms) -> Gaussian | Plain:
+def _mechanism(study: Study, unit: Unit, trust: Trust, terms: Terms) -> Mechanism:
     privacy = study.privacy
     rows = study.schema.rows_per_person or 1 if unit == "person" else 1
     bound = rows * (terms.bound if privacy.clip is None else privacy.clip)
     plain = Plain(bound, terms.blocks, rows, terms.steps, terms.batch_rate)
-    return plain if trust == "none" else Gaussian(**plain.to_dict(), noise=privacy.noise or 1.0)
+    if trust == "none":
+        return plain
+    noised = {**plain.to_dict(), "noise": privacy.noise or 1.0}
+    if trust != "distributed":
+        return Gaussian(**noised)
+    asked, t, c = shares(study)
+    most = asked if unit == "site" else _units(study, unit)
+    return IntegerGaussian(
+        **noised, asked=asked, survivors=t, colluders=c, most=most, whole=unit == "site"
+    )
+
+
+def shares(study: Study) -> tuple[int, int, int]:
+    """(n, t, c): sites asked in a round, those that must answer to the end, those that may collude.
+
+    As the study says, or by `default_shares`.
+    """
+    asked, privacy = study.cohort.size or study.n_sites, study.privacy
+    t, c = default_shares(asked, privacy.colluders)
+    return asked, t if privacy.survivors is None else privacy.survivors, c
+
+
+def _check_shares(study: Study, trust: Trust) -> None:
+    given = [n for n in ("survivors", "colluders") if getattr(study.privacy, n) is not None]
+    if trust != "distributed" and study.simulation and study.simulation.masks != "off":
+        raise StudyError(
+            'no simulation.masks but with trust = "distributed"',
+            f'trust = "{trust}"',
+            "remove it: without shares there is nothing to mask",
+        )
+    if given and trust != "distributed":
+        raise StudyError(
+            f'no privacy.{given[0]} with trust = "{trust}"',
+            "one",
+            'remove it, or set trust = "distributed"',
+        )
+    if trust == "distributed" and study.n_sites < 3 and not given:
+        raise StudyError(
+            "three sites or more for noise in shares",
+            f"{study.n_sites}",
+            'set trust = "local"; of two sites, each would learn what the other sent',
+        )
 
 
 def _check_price(study: Study, info: RecipeInfo, trust: Trust) -> None:
@@ -174,10 +218,15 @@ def _phase(study: Study, parts: tuple[Part, ...], rounds: int) -> Phase:
 def _plan(
     study: Study, unit: Unit, trust: Trust, phases: tuple[Phase, ...], notes: tuple[str, ...]
 ) -> PrivacyPlan:
-    units = study.n_sites if unit == "site" else study.schema.records
+    units = _units(study, unit)
     delta = study.privacy.delta or default_delta(units)
     said = (*_overlap_notes(study, unit), *split_notes(study), *notes)
     return PrivacyPlan(unit, trust, phases, units, delta, notes=said)
+
+
+def _units(study: Study, unit: Unit) -> int:
+    """The declared, public number of protected units."""
+    return study.n_sites if unit == "site" else study.schema.records
 
 
 _WHOLE = ("blocks", "column", "person")  # splits that can keep a recording's windows at one site

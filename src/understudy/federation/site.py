@@ -8,7 +8,7 @@ sites at once, all with a leading axis ``[C, …]``; a site on a network is a st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -17,10 +17,11 @@ from torch import Tensor
 
 from understudy.data.shards import Shards
 from understudy.errors import PrivacyError
-from understudy.privacy.clip import Bounded, Receipt, Sealed, clip, clipped_sum
-from understudy.privacy.gaussian import Gaussian, Plain
+from understudy.privacy.clip import Bounded, Receipt, Sealed, clip, clipped_sum, counted
+from understudy.privacy.clipped import Clipped
 from understudy.privacy.mechanism import Use
 from understudy.privacy.plan import Part, Phase, PrivacyPlan
+from understudy.privacy.terms import Kind
 from understudy.rng import Draws
 
 __all__ = ["Site", "Update", "seal"]
@@ -82,6 +83,23 @@ class Site:
             return clip(total, mechanism.bound, mechanism.blocks)
         return Bounded(total, mechanism.bound, self.plan.unit)
 
+    def count(self, part: str, codes: Features, sizes: Sequence[int]) -> Bounded:
+        """Per site, the histograms of its rows' codes ``[n, columns]``, side by side.
+
+        A row's share of the bound is spread evenly over the columns; a part that is longer than
+        the histograms ends in zeros. Where whole sites are protected, a row counts as one in all
+        and the histograms are clipped.
+        """
+        spec = self.phase.part(part)
+        whole, mechanism = self.plan.unit == "site", clipping(spec)
+        limit = 1.0 if whole else mechanism.bound / mechanism.rows
+        cells = _cells(self.data, codes, None, 1, max(1, _HELD // len(sizes)))
+        total = torch.zeros(len(self), *spec.shape, dtype=torch.float64)
+        total[:, : sum(sizes)] = counted(cells, len(self), sizes, limit)
+        if whole:
+            return clip(total, mechanism.bound, mechanism.blocks)
+        return Bounded(total, mechanism.bound, self.plan.unit)
+
     def sample(self, part: str) -> Tensor:
         """The records of one batch, as the plan promises: ``[n, 2]``, site of the stack and row.
 
@@ -110,14 +128,16 @@ class Site:
         """Step slot: noise one clipped sum of record gradients, here and now."""
         use = self.use(part)
         mechanism = clipping(use.part)
+        if use.part.where != "step":
+            raise PrivacyError("a part of the step slot", use.part.where, "fix the recipe")
         noised, receipts = mechanism.add_noise(mechanism.bounded(bounded, use), use)
         self.receipts += receipts
         return noised
 
 
-def clipping(part: Part) -> Gaussian | Plain:
+def clipping(part: Part) -> Clipped:
     """The mechanism of a part that is clipped."""
-    if not isinstance(part.mechanism, (Gaussian, Plain)):
+    if not isinstance(part.mechanism, Clipped):
         raise PrivacyError(
             f"part {part.name!r} to be clipped", f"{part.mechanism.name}", "fix the recipe"
         )
@@ -151,7 +171,8 @@ def seal(site: Site, update: Update) -> Sealed:
         receipts += made
     _check_steps(site)
     site.plan.admits(receipts)  # nothing leaves with less noise than was promised
-    return Sealed(site.plan.kind, site.round, values, tuple(receipts))
+    kind: Kind = "share" if site.plan.kind == "masked" else site.plan.kind
+    return Sealed(kind, site.round, values, tuple(receipts))
 
 
 def _silenced(update: Update, site: Site) -> Update:

@@ -50,11 +50,14 @@ class Sites:
         if self.budgets:
             self.budgets[client].charge(run, self.recipe.plan)
 
+    def willing(self, clients: np.ndarray, round: int) -> np.ndarray:
+        """Those of ``clients`` whose budget lets them join."""
+        return clients[self.allowance[self.recipe.plan.phase(round)][clients] > 0]
+
     def join(self, clients: np.ndarray, round: int) -> np.ndarray:
-        """Those of ``clients`` whose budget lets them join; the round is counted for them."""
-        left = self.allowance[self.recipe.plan.phase(round)]
-        willing = clients[left[clients] > 0]
-        left[willing] -= 1
+        """The willing ones among ``clients``; the round is counted for them."""
+        willing = self.willing(clients, round)
+        self.allowance[self.recipe.plan.phase(round)][willing] -= 1
         return willing
 
     def answer(self, task: Task, round: int, clients: np.ndarray) -> tuple[Sealed, State]:

@@ -14,7 +14,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context
 from functools import lru_cache
 from typing import Any, Literal
@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 _NOISE_RANGE = (1e-3, 1e5)
+_SPARE = 2.0**-20  # of δ, for the gap of integer noise
 
 Parts = tuple[tuple[float, float, int], ...]  # (multiplier, Poisson rate, count)
 
@@ -44,13 +45,16 @@ class Event:
 
     ``noise`` holds the multiplier of each Gaussian under the claim's relation; ``rate`` is the
     Poisson rate, or None where the adversary knows who took part. ``epsilon`` is what the pure
-    mechanisms of one round cost together; an event has one kind or the other.
+    mechanisms of one round cost together; an event has one kind or the other. ``gap`` is how far
+    the noise of one round is from a Gaussian's: zero, but for noise in whole numbers, whose
+    chances are within a factor of e^gap of it, but for a chance of ``gap``.
     """
 
     noise: tuple[float, ...]
     rate: float | None
     count: int
     epsilon: float = 0.0
+    gap: float = 0.0
 
     @property
     def merged(self) -> float:
@@ -175,11 +179,15 @@ def pure_epsilon(events: Sequence[Event]) -> float:
 def cost(events: Sequence[Event], delta: float) -> Cost:
     """ε of all events together at δ. An event with no noise, or next to none, costs infinity.
 
-    Pure ε is added to that of the Gaussians; where there are none, δ is 0.
+    Pure ε is added to that of the Gaussians; where there are none, δ is 0. A gap g of integer noise
+    is paid for with ε + 2g and δ + (e^ε + 1)·g, for which a millionth of δ is set aside.
     """
     _check_delta(delta)
     for event in events:
         _check_event(event)
+    if gap := math.fsum(event.gap * event.count for event in events):
+        inside = cost([replace(event, gap=0.0) for event in events], _set_aside(delta, gap))
+        return _widened(inside, delta, gap)
     if not all(event.private for event in events):
         return Cost(math.inf, math.inf, delta)
     try:
@@ -189,6 +197,22 @@ def cost(events: Sequence[Event], delta: float) -> Cost:
         return Cost(math.inf, math.inf, delta)
     pure = pure_epsilon(events)
     return Cost(price[0] + pure, price[1] + pure, delta if parts or not pure else 0.0)
+
+
+def _set_aside(delta: float, gap: float) -> float:
+    """The δ that is left for the Gaussians."""
+    return delta * (1 - _SPARE) if gap else delta
+
+
+def _widened(price: Cost, delta: float, gap: float) -> Cost:
+    """What it costs with the gap; infinity where that is not small beside the price."""
+    try:
+        enough = 2 * gap * (math.exp(price.epsilon) + 1) <= _SPARE * delta
+    except OverflowError:
+        enough = False
+    if not enough:
+        return Cost(math.inf, math.inf, delta)
+    return Cost(price.epsilon + 2 * gap, price.epsilon_rdp + 2 * gap, delta)
 
 
 def rdp_epsilon(events: Sequence[Event], delta: float) -> float:
@@ -230,6 +254,7 @@ def solve_noise(events: Callable[[float], Sequence[Event]], epsilon: float, delt
             f"ε={epsilon:g} at δ={delta:g}",
             "ask for a larger ε or δ, fewer rounds or a smaller rate",
         )
+    delta = _set_aside(delta, max((event.gap for event in events(1.0)), default=0.0))
     single, double = _simplify(events(1.0)), _simplify(events(2.0))
     scales = math.isclose(double[0][0], 2 * single[0][0])  # no noise but the one to be found
     if len(single) == 1 and single[0][1] == 1 and scales:  # one Gaussian: closed form

@@ -55,14 +55,20 @@ class Chances:
 
     def draw(self, source: Draws) -> np.ndarray:
         """One outcome per site ``[C]``."""
-        first = source.words(1)[:, 0]
+        return self.draw_each(source, np.ones(len(source), np.int64))
+
+    def draw_each(self, source: Draws, counts: np.ndarray) -> np.ndarray:
+        """``counts[c]`` outcomes for site c, site after site."""
+        first = source.words_each(counts)
         found = np.searchsorted(self._leading, first, side="right")
-        for site in np.flatnonzero(np.isin(first, self._leading)):
-            rest = source.take([int(site)]).words(self.words - 1)[0]
-            number = int(first[site])
+        tied = (found > 0) & (self._leading[found - 1] == first)
+        site = np.repeat(np.arange(len(source)), counts)
+        for i in np.flatnonzero(tied):
+            rest = source.take([int(site[i])]).words(self.words - 1)[0]
+            number = int(first[i])
             for word in rest.tolist():
                 number = number << 64 | word
-            found[site] = bisect_right(self._edges, number)
+            found[i] = bisect_right(self._edges, number)
         return found
 
 

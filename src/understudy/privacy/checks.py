@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, get_args
 
 from understudy.errors import BudgetError, PrivacyError
 from understudy.privacy.clip import Receipt
+from understudy.privacy.integer import IntegerGaussian
 from understudy.privacy.terms import Slot, Unit
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def check_plan(plan: PrivacyPlan) -> None:
     for phase in plan.phases:
         _check_phase(phase, plan)
         _check_parts(phase, plan)
+        if plan.trust == "distributed":
+            _check_shares(phase, plan)
 
 
 def _check_phase(phase: Phase, plan: PrivacyPlan) -> None:
@@ -58,16 +61,54 @@ def _check_phase(phase: Phase, plan: PrivacyPlan) -> None:
     _check_size(phase, plan)
 
 
+def _check_shares(phase: Phase, plan: PrivacyPlan) -> None:
+    """Enough honest shares in every sum, and no two sums over different survivors."""
+    t, c = phase.shares
+    asked = int(phase.cohort)
+    if phase.rate is not None:
+        raise PrivacyError(
+            "every site in every round, or cohort.size, where noise is added in shares",
+            "cohort.rate",
+            "remove it: the server knows whom it asked, so the coin flips hide nobody",
+        )
+    terms = {p.mechanism.shares for p in phase.parts if isinstance(p.mechanism, IntegerGaussian)}
+    if terms != {(asked, t, c)} or (t, c) != plan.phases[0].shares:
+        raise PrivacyError("parts with one t and one c", "several", "fix the recipe's plan")
+    _check_survivors(asked, t, c)
+
+
+def _check_survivors(asked: int, t: int, c: int) -> None:
+    if asked < 2 or t > asked:
+        raise PrivacyError(
+            f"privacy.survivors of at most {asked}, the sites asked in a round",
+            f"{t}",
+            'lower it, or add sites; with fewer than three, use trust = "local"',
+        )
+    if not 0 <= c <= t - 2:
+        raise PrivacyError(
+            f"privacy.colluders from 0 to {t - 2}: at least two of {t} survivors must be honest",
+            f"{c}",
+            'lower it, or raise privacy.survivors; where hardly any site is trusted, use "local"',
+        )
+    if 2 * t <= asked + c:
+        raise PrivacyError(
+            f"privacy.survivors of at least {(asked + c) // 2 + 1}: more than half of {asked} "
+            f"sites and {c} colluder(s)",
+            f"{t}",
+            "raise it: with fewer, a server could get two sums of one round over different sites",
+        )
+
+
 def _check_size(phase: Phase, plan: PrivacyPlan) -> None:
     """A schedule that everybody knows hides nobody."""
     if phase.size is None:
         return
-    if plan.trust not in ("local", "none") or phase.rate is not None:
+    if plan.trust == "central" or phase.rate is not None:
         raise PrivacyError(
             "cohorts drawn by coin flips (cohort.rate)",
             "a fixed cohort size",
             "set cohort.rate = size/sites: a fixed size gets no amplification, and would cost "
-            "about twelve times the ε that papers quote for it; it serves local trust only",
+            "about twelve times the ε that papers quote for it; it serves the other trusts",
         )
     if not 1 <= phase.size <= phase.sites:
         raise PrivacyError(

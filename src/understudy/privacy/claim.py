@@ -19,6 +19,7 @@ from understudy.privacy.account import (
     round_up,
 )
 from understudy.privacy.gaussian import Gaussian
+from understudy.privacy.integer import IntegerGaussian, default_shares
 from understudy.privacy.plan import Phase, PrivacyPlan, claim_terms, default_delta
 
 __all__ = ["Claim", "claims", "headline", "projection", "round_up", "spent_so_far"]
@@ -30,12 +31,16 @@ EXCLUDED = (
     "scores computed against real rows (kept out of the release, internal)",
 )
 EMPTY_SITE = "its rows or none"
+SPARSE = 100  # sites of a round above which masks are not shared by all pairs of sites
 RAN = {
     "": "",  # a plan that was not run
     "one process": "all sites ran in one process: whoever ran it held all rows",
     "apart": "each site ran on its own and sent sealed updates only; that each ran this code is "
     "taken on trust",
 }
+_SHARED = (
+    "no server is trusted: each site adds a share of the noise, and only sums under masks are seen"
+)
 _FLOAT = "noise is floating-point Gaussian: attacks on low-order bits are not covered"
 _SIMULATION = "simulation: the noise can be repeated by whoever knows the seed; not for real data"
 
@@ -185,8 +190,8 @@ class _Told:
 
 
 def _precision(events: tuple[Event, ...]) -> tuple[str, ...]:
-    """What a mechanism leaves open. A choice leaves nothing: its chances are exact integers."""
-    return (_FLOAT,) if any(e.noise for e in events) else ()
+    """What a mechanism leaves open: choices and noise in whole numbers are exact."""
+    return (_FLOAT,) if any(e.noise and not e.gap for e in events) else ()
 
 
 def _unit_caveat(plan: PrivacyPlan) -> tuple[str, ...]:
@@ -214,10 +219,12 @@ def claims(plan: PrivacyPlan, source: str, ran: str = "") -> tuple[Claim, ...]:
         return _central(told)
     if plan.slots <= {"client", "step"}:
         return _local(told)
+    if plan.slots == {"distributed"}:
+        return _distributed(told)
     raise PrivacyError(
-        "parts that are noised by the server, or by the sites",
+        "parts that are all noised by the server, by the sites, or in shares",
         f"slots {sorted(plan.slots)}",
-        "use trust central or local; distributed noise has no claim yet",
+        "fix the recipe's plan",
     )
 
 
@@ -226,6 +233,42 @@ def _central(told: _Told) -> tuple[Claim, ...]:
     return (
         told.claim("the public and the other sites", "add or remove one", trust),
         told.nothing("the server", trust),
+    )
+
+
+def _distributed(told: _Told) -> tuple[Claim, ...]:
+    """The server is the strongest adversary, so its claim comes first: the noise is solved for it.
+
+    Nobody gets amplification: whoever sees a sum knows who was asked for it. A site that holds
+    no rows still adds its share, so at site level the relation is "its rows or none".
+    """
+    c = told.plan.own.colluders
+    told = replace(told, plan=replace(told.plan, notes=(_assumed(told.plan), *told.plan.notes)))
+    single = dict(factor=1.0, amplified=False)
+    relation = EMPTY_SITE if told.plan.unit == "site" else "add or remove one"
+    server = f"the server together with {_up_to(c, 'site')}" if c else "the server alone"
+    found = [told.claim(server, relation, _SHARED, **single)]
+    if not any(part.mechanism.rate for phase in told.plan.phases for part in phase.parts):
+        found.append(told.claim(server, "replace one", _SHARED, factor=2.0, amplified=False))
+    if c:
+        found.append(told.claim(_up_to(c, "other site"), relation, _SHARED, **single))
+    else:
+        found.append(told.nothing("the other sites", "each knows its own share, and c = 0"))
+    public = replace(told, plan=told.plan.against(0))
+    return (*found, public.claim("the public", relation, _SHARED, **single))
+
+
+def _up_to(many: int, noun: str) -> str:
+    return f"one {noun}" if many == 1 else f"up to {many} {noun}s"
+
+
+def _assumed(plan: PrivacyPlan) -> str:
+    """On what the size of the noise rests."""
+    (t, c), asked = plan.own.shares, int(plan.own.cohort)
+    server = "" if asked <= SPARSE else ", and that the server follows the protocol"
+    return (
+        f"a sum is over at least t = {t} of {asked} sites, or there is none; it is assumed that at "
+        f"most c = {c} of them tell others their share of the noise{server}"
     )
 
 
@@ -258,29 +301,34 @@ def projection(plan: PrivacyPlan, population: int) -> dict[str, float]:
 
     Central (FedVAE §4.4.2): σ_G = zS/(qN) stays; z′ = 1 and q′ = qN/(zN′), or where there are too
     few sites for that, all of them and less noise. Local: each site's noise is σ_G·√(q′N′), over
-    the rounds it may join, at doubled sensitivity. δ as default for N′.
+    the rounds it may join, at doubled sensitivity. Distributed: every site in every round, and
+    t − c of N′ shares by default. δ as default for N′.
     """
     own, mechanism = plan.own, plan.own.parts[0].mechanism
     alone = len(plan.phases) == 1 and plan.unit == "site"
-    if not (isinstance(mechanism, Gaussian) and alone and population >= 2):
+    if not (isinstance(mechanism, (Gaussian, IntegerGaussian)) and alone and population >= 2):
         raise PrivacyError(
             "a private plan of one phase that noises sites' updates, and a population of 2 or more",
             f"trust {plan.trust}, unit {plan.unit}, {len(plan.phases)} phase(s), {population}",
             "project a study that adds noise to whole sites' updates, without a warm start",
         )
     z, delta = mechanism.noise, default_delta(population)
+    z *= mechanism.surplus if isinstance(mechanism, IntegerGaussian) else 1.0
     wanted = own.cohort / (z * population)
     rate, noise = min(wanted, 1.0), min(1 / wanted, 1.0)
     central = cost([Event((noise,), rate, own.rounds)], delta).epsilon
     local_noise = math.sqrt(rate * population) * z / own.cohort
     joins = max(1, math.ceil(rate * own.rounds))
     local = cost([Event((local_noise / 2,), None, joins)], delta).epsilon
+    t, c = default_shares(population)
+    shared = z * math.sqrt((t - c) * population) / own.cohort
     return {
         "population": population,
         "rate": rate,
         "noise": noise,
         "central": central,
         "local": local,
+        "distributed": cost([Event((shared,), None, own.rounds)], delta).epsilon,
         "delta": delta,
     }
 

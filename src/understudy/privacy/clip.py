@@ -9,7 +9,7 @@ cannot be sent.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor
 from understudy.errors import PrivacyError
 from understudy.privacy.terms import Kind, Slot, Unit
 
-__all__ = ["Bounded", "Receipt", "Sealed", "clip", "clipped_sum"]
+__all__ = ["Bounded", "Receipt", "Sealed", "clip", "clipped_sum", "counted"]
 
 _RUN = 1 << 14  # numbers
 _SLACK = 1 - 1e-6  # clip a hair below the bound, so that float32 rounding cannot exceed it
@@ -120,6 +120,27 @@ def clipped_sum(
     for rows, cell in chunks:
         total.index_add_(0, cell, clip(rows, bound).value.double())
     return total.reshape(sites, groups, width)
+
+
+def counted(
+    chunks: Iterator[tuple[Tensor, Tensor]], sites: int, sizes: Sequence[int], bound: float
+) -> Tensor:
+    """Histograms ``[sites, Σ sizes]`` of coded columns, side by side, each count worth
+    ``bound``/√columns.
+
+    ``chunks`` yields codes ``[n, columns]`` and the site of each row. A code outside its column's
+    own counts as the nearest.
+
+    Guarantee: adding or removing one row moves the result by at most ``bound`` in L2, because a
+    row enters exactly one cell of each column.
+    """
+    total = torch.zeros(sites, sum(sizes), dtype=torch.float64)
+    parts = total.split(list(sizes), dim=1)
+    for codes, site in chunks:
+        for part, code, size in zip(parts, codes.T, sizes, strict=True):
+            cell = site * size + code.clamp(0, size - 1)
+            part += torch.bincount(cell, minlength=sites * size).reshape(sites, size)
+    return total * (bound * _SLACK / len(sizes) ** 0.5)
 
 
 Features = Callable[[Tensor, Tensor], Tensor]

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
 from understudy.errors import PrivacyError
 from understudy.privacy.account import Event
-from understudy.privacy.clip import Bounded, Receipt, clip
-from understudy.privacy.mechanism import Use, add_in_order
+from understudy.privacy.clip import Bounded, Receipt
+from understudy.privacy.clipped import Clipped, check_noise
+from understudy.privacy.mechanism import Use
 from understudy.privacy.terms import Unit
 
 if TYPE_CHECKING:
@@ -30,58 +31,7 @@ NO_BOUND = 1e9  # of updates that are sent as they are, without privacy
 
 
 @dataclass(frozen=True)
-class _Clipped:
-    """What both have in common: values of bounded norm.
-
-    ``bound`` is the L2 norm of one unit's contribution. ``blocks`` > 1 clips that many blocks of
-    the first axis to bound/√blocks each; ``rows`` is how many rows one unit may add to a sum.
-    ``rate`` is that of batches of records, each drawn by its own secret coin flip at its site
-    (None: all records); ``steps`` are the steps per round of the step slot.
-    """
-
-    bound: float
-    blocks: int = 1
-    rows: int = 1
-    steps: int = 1
-    rate: float | None = None
-
-    epsilon: ClassVar[None] = None
-
-    def bounded(self, value: Tensor | Bounded, use: Use) -> Bounded:
-        """The value within its bound; one that claims to be already must agree with the plan."""
-        if not isinstance(value, Bounded):
-            return clip(value, self.bound, self.blocks)
-        if value.sensitivity > self.bound * (1 + 1e-9) or value.unit != use.unit:
-            raise PrivacyError(
-                f"part {use.part.name!r} bounded by {self.bound:g} per {use.unit}",
-                f"{value.sensitivity:g} per {value.unit}",
-                "make the recipe's plan and its clipping agree",
-            )
-        return value if use.unit != "site" else clip(value.value, self.bound, self.blocks)
-
-    def fits(self, sent: Tensor, part: Part, unit: Unit) -> Tensor | None:
-        """Finite and, where the server can tell, within the bound."""
-        if sent.shape[1:] != part.shape or not sent.is_floating_point():
-            return None
-        norm = sent.double().reshape(len(sent), -1).norm(dim=1)
-        seen = unit == "site" and part.where == "server"
-        return torch.isfinite(norm) & (norm <= self.bound * (1 + 1e-6) if seen else True)
-
-    def accumulate(self, total: Tensor, sent: Tensor) -> None:
-        """The sum."""
-        add_in_order(total, sent)
-
-    def bytes(self, part: Part) -> int:
-        """32-bit numbers."""
-        return 4 * math.prod(part.shape)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able form."""
-        return dict(self.__dict__)
-
-
-@dataclass(frozen=True)
-class Plain(_Clipped):
+class Plain(Clipped):
     """Nothing is promised: the value is sent as it is, or clipped to ``bound`` and no more.
 
     The honest way to write a run without privacy: its claim says that nothing is protected.
@@ -120,6 +70,10 @@ class Plain(_Clipped):
         """Without noise: it costs infinity."""
         return Event((0.0,), None, phase.participations)
 
+    def std_of_sum(self, part: Part, phase: Phase) -> float:
+        """No noise."""
+        return 0.0
+
     def with_noise(self, noise: float) -> Plain:
         """There is none to change."""
         return self
@@ -131,7 +85,7 @@ class Plain(_Clipped):
 
 
 @dataclass(frozen=True)
-class Gaussian(_Clipped):
+class Gaussian(Clipped):
     """Add N(0, (noise·bound)²) to every coordinate of a clipped value.
 
     Added at the site (client slot), by the server to the sum (server slot), or by the site to
@@ -152,37 +106,9 @@ class Gaussian(_Clipped):
 
     def check(self, part: Part, unit: Unit) -> None:
         """Bound and noise are positive; batches hide records and nothing larger."""
-        if self.rate is not None and unit != "record":
-            raise PrivacyError(
-                "batches drawn record by record only where a record is protected",
-                f"a batch rate for unit {unit}",
-                "remove the part's rate: the coins of single rows hide no larger unit",
-            )
-        if not (self.noise > 0 and math.isfinite(self.noise)):
-            raise PrivacyError(
-                "a positive noise multiplier",
-                f"{self.noise}",
-                'set privacy.noise > 0, or trust = "none"',
-            )
-        if not (self.bound > 0 and math.isfinite(self.bound)):
-            raise PrivacyError("a positive clip bound", f"{self.bound}", "set privacy.clip")
-        counts = (self.steps, self.rows, self.blocks)
-        if min(counts) < 1 or not (self.rate is None or 0 < self.rate <= 1):
-            raise PrivacyError(
-                "steps, rows and blocks of at least 1, and a batch rate in (0, 1]",
-                f"{self.steps}, {self.rows}, {self.blocks}, {self.rate}",
-                f"correct part {part.name!r}",
-            )
-
-    def bounded(self, value: Tensor | Bounded, use: Use) -> Bounded:
-        """As a plain value, but a sum over records must come bounded: it cannot be clipped here."""
-        if use.unit != "site" and not isinstance(value, Bounded):
-            raise PrivacyError(
-                f"part {use.part.name!r} bounded per {use.unit}",
-                "a raw update",
-                'form it with site.sum, or protect whole sites (privacy.unit = "site")',
-            )
-        return super().bounded(value, use)
+        check_noise(self, self.noise, part, unit)
+        if part.where == "distributed":
+            raise PrivacyError("integer noise in shares", "floating-point noise", "fix the plan")
 
     def seal(self, value: Tensor | Bounded, use: Use) -> tuple[Tensor, tuple[Receipt, ...]]:
         """Clipped for the server to noise, noised here, or noised step by step before."""
@@ -235,16 +161,20 @@ class Gaussian(_Clipped):
         rounds = phase.rounds if amplified and phase.rate else phase.participations
         return Event(noise, phase.rate if amplified else None, rounds)
 
+    def std_of_sum(self, part: Part, phase: Phase) -> float:
+        """The server's noise; where sites add it, that of all who are asked."""
+        return self.std * math.sqrt(1.0 if part.where == "server" else phase.cohort)
+
     def with_noise(self, noise: float) -> Gaussian:
         """The same with multiplier z."""
         return replace(self, noise=noise)
 
     def describe(self, part: Part) -> str:
         """Bound, noise, and who adds it."""
-        who = {"server": "by the server", "client": "by the site", "step": "by the site"}
+        who = "by the server" if part.where == "server" else "by the site"
         steps = f" in each of {self.steps} step(s) a round" if part.where == "step" else ""
         batches = f", batches by coin flips at rate {self.rate:.3g}" if self.rate else ""
         return (
             f"{part.name}: clipped to norm {self.bound:.4g}, noise z = {self.noise:.4g} added "
-            f"{who.get(part.where, 'in shares')}{steps}{batches}"
+            f"{who}{steps}{batches}"
         )

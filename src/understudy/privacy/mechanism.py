@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+import torch
 from torch import Tensor
 
 from understudy.privacy.account import Event
@@ -21,7 +22,7 @@ from understudy.rng import Draws
 if TYPE_CHECKING:
     from understudy.privacy.plan import Part, Phase
 
-__all__ = ["Mechanism", "Use", "add_in_order"]
+__all__ = ["Mechanism", "Use", "add_in_order", "empty_sum"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,9 @@ class Mechanism(Protocol):
     def fits(self, sent: Tensor, part: Part, unit: Unit) -> Tensor | None:
         """At the server: which replies ``[C]`` are acceptable; None if none has the right form."""
 
+    def start(self, part: Part) -> Tensor:
+        """At the server: the sum of no replies."""
+
     def accumulate(self, total: Tensor, sent: Tensor) -> None:
         """Add replies to the sum so far, in place and in order, so that stacking cannot matter."""
 
@@ -85,6 +89,9 @@ class Mechanism(Protocol):
     def event(self, part: Part, phase: Phase, *, factor: float, amplified: bool) -> Event:
         """What one unit is exposed to over a phase; ``factor`` multiplies the sensitivity."""
 
+    def std_of_sum(self, part: Part, phase: Phase) -> float:
+        """Of the noise in every number of the sum, if all who are asked answer."""
+
     def with_noise(self, noise: float) -> Mechanism:
         """The same with another noise multiplier, where there is one."""
 
@@ -96,6 +103,11 @@ class Mechanism(Protocol):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form; the class takes it back as keywords."""
+
+
+def empty_sum(part: Part) -> Tensor:
+    """Zeros in double."""
+    return torch.zeros(part.shape, dtype=torch.float64)
 
 
 def add_in_order(total: Tensor, values: Tensor) -> None:

@@ -20,6 +20,7 @@ from understudy.privacy.account import Event, cost, round_up, solve_noise
 from understudy.privacy.checks import check_plan, check_receipt
 from understudy.privacy.clip import Receipt
 from understudy.privacy.gaussian import Gaussian, Plain
+from understudy.privacy.integer import IntegerGaussian
 from understudy.privacy.mechanism import Mechanism
 from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection
@@ -27,7 +28,8 @@ from understudy.privacy.terms import Kind, Slot, Trust, Unit
 
 __all__ = ["Part", "Phase", "PrivacyPlan", "default_delta", "solve"]
 
-_MECHANISMS: dict[str, Any] = {kind.name: kind for kind in (Gaussian, Selection, Response, Plain)}
+_KINDS = (Gaussian, IntegerGaussian, Selection, Response, Plain)
+_MECHANISMS: dict[str, Any] = {kind.name: kind for kind in _KINDS}
 
 
 def default_delta(units: int) -> float:
@@ -105,6 +107,25 @@ class Phase:
         return min(self.calls, self.joins or self.calls)
 
     @property
+    def shares(self) -> tuple[int, int]:
+        """(t, c) of noise in shares: sites that must answer to the end, and how many may collude.
+
+        (1, 0) where there are no shares.
+        """
+        found = [p.mechanism for p in self.parts if isinstance(p.mechanism, IntegerGaussian)]
+        return (found[0].survivors, found[0].colluders) if found else (1, 0)
+
+    @property
+    def survivors(self) -> int:
+        """t: with fewer sites that answer to the end, a round has no sum."""
+        return self.shares[0]
+
+    @property
+    def colluders(self) -> int:
+        """c: how many sites may tell others their shares of the noise."""
+        return self.shares[1]
+
+    @property
     def update_epsilon(self) -> float | None:
         """What one update of one site costs, where every mechanism is pure."""
         found = [part.mechanism.epsilon for part in self.parts]
@@ -128,7 +149,8 @@ class Phase:
         ]
         joint = [event for part, event in found if part.joint]
         noise = tuple(z for event in joint for z in event.noise)
-        merged = (replace(joint[0], noise=noise),) if joint else ()
+        gap = sum(event.gap for event in joint)
+        merged = (replace(joint[0], noise=noise, gap=gap),) if joint else ()
         return (*merged, *(event for part, event in found if not part.joint))
 
     def to_dict(self) -> dict[str, Any]:
@@ -196,6 +218,8 @@ class PrivacyPlan:
         """What leaves a site: the kind of its sealed updates."""
         if not self.private:
             return "not private"
+        if "distributed" in self.slots:
+            return "masked"
         return "entrusted" if "server" in self.slots else "noised"
 
     @property
@@ -235,6 +259,17 @@ class PrivacyPlan:
     def with_own(self, **changes: Any) -> PrivacyPlan:
         """The same plan with changes to its last phase."""
         return replace(self, phases=(*self.phases[:-1], replace(self.own, **changes)))
+
+    def against(self, colluders: int) -> PrivacyPlan:
+        """The plan as seen by an adversary who knows so many shares of the noise."""
+
+        def seen(part: Part) -> Part:
+            mechanism = part.mechanism
+            assert isinstance(mechanism, IntegerGaussian)
+            return replace(part, mechanism=mechanism.against(colluders))
+
+        phases = (replace(p, parts=tuple(map(seen, p.parts))) for p in self.phases)
+        return replace(self, phases=tuple(phases))
 
     def receipts(self, round: int, source: str) -> tuple[Receipt, ...]:
         """What is charged for one round, before any noise is drawn."""
@@ -320,10 +355,13 @@ def claim_terms(plan: PrivacyPlan) -> tuple[float, bool]:
 
     Local trust protects a site against the server, which knows who replied and what an
     empty reply looks like: replace-one, doubled sensitivity, no amplification. A record in
-    a sum that its site noises itself is added or removed: single sensitivity.
+    a sum that its site noises itself is added or removed: single sensitivity. Distributed trust
+    has the relation of central trust, so that the two compare: a site's rows or none.
     """
     if plan.trust == "local":
         return (2.0 if plan.unit == "site" else 1.0), False
+    if plan.trust == "distributed":
+        return 1.0, False
     return 1.0, True
 
 

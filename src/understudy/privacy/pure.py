@@ -13,7 +13,7 @@ from torch import Tensor
 from understudy.errors import PrivacyError
 from understudy.privacy.account import Event
 from understudy.privacy.clip import Bounded, Receipt
-from understudy.privacy.mechanism import Use
+from understudy.privacy.mechanism import Use, empty_sum
 from understudy.privacy.terms import Unit
 
 if TYPE_CHECKING:
@@ -48,6 +48,10 @@ class Pure(ABC):
                 "fix the recipe's plan",
             )
 
+    def start(self, part: Part) -> Tensor:
+        """Zeros in double."""
+        return empty_sum(part)
+
     def complete(self, total: Tensor, use: Use) -> tuple[Tensor, tuple[Receipt, ...]]:
         """Nothing is left for the server to do."""
         return total, ()
@@ -65,6 +69,10 @@ class Pure(ABC):
     def event(self, part: Part, phase: Phase, *, factor: float, amplified: bool) -> Event:
         """ε per participation; a server that asks a site knows that it took part."""
         return Event((), None, phase.participations, self.epsilon)
+
+    def std_of_sum(self, part: Part, phase: Phase) -> float:
+        """No noise."""
+        return 0.0
 
     def with_noise(self: P, noise: float) -> P:
         """There is none to change."""

@@ -9,4 +9,5 @@ __all__ = ["Kind", "Slot", "Trust", "Unit"]
 Unit = Literal["record", "person", "site"]
 Trust = Literal["central", "local", "distributed", "none"]
 Slot = Literal["step", "client", "server", "distributed"]
-Kind = Literal["noised", "masked", "entrusted", "not private"]  # of what a site sends
+Kind = Literal["noised", "share", "masked", "entrusted", "not private"]
+# Of what is sealed at a site. A share is for masks only: it never travels without them.

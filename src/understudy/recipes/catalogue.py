@@ -14,7 +14,7 @@ _RECIPES = (
         paper="Margaritis 2021, Federated learning with differential privacy, §4.4",
         summary="Many rounds; decoders are averaged under noise, encoders stay at the sites.",
         kinds=("table", "image", "series"),
-        supports=frozenset({("site", "central"), ("site", "local")}),
+        supports=frozenset({("site", "central"), ("site", "distributed"), ("site", "local")}),
         default=("site", "central"),
         options=options.FedVAEOptions,
         rounds=400,
@@ -28,7 +28,9 @@ _RECIPES = (
         summary="Many rounds; sites send clipped decoder updates, or noised gradients of records.",
         kinds=("table", "image", "series"),
         supports=frozenset(
-            {("record", "central"), ("record", "local"), ("site", "central"), ("site", "local")}
+            (unit, trust)
+            for unit in ("record", "site")
+            for trust in ("central", "distributed", "local")
         ),
         default=("site", "central"),
         options=options.DpdFVAEOptions,
@@ -76,22 +78,32 @@ _RECIPES = (
     ),
     RecipeInfo(
         name="fedmoments",
-        title="One noisy sum of class moments",
+        title="A noisy sum of class moments; on tables one of histograms before it",
         paper="our own, after DP-MERF and the moment methods",
-        summary="One round; each site sends one bounded sum; best at small budgets.",
+        summary="One round, or two for tables; a site sends a bounded sum; best at small budgets.",
         kinds=("table", "image", "series"),
         supports=frozenset(
-            {
-                ("person", "central"),
-                ("person", "local"),
-                ("record", "central"),
-                ("record", "local"),
-                ("site", "central"),
-                ("site", "local"),
-            }
+            (unit, trust)
+            for unit in ("person", "record", "site")
+            for trust in ("central", "distributed", "local")
         ),
         default=("record", "central"),
         options=options.FedMomentsOptions,
+        rounds=1,
+    ),
+    RecipeInfo(
+        name="fedmarginals",
+        title="Noisy tables of pairs of columns, imposed on rows",
+        paper="our own, of the family of MST, AIM and RAP (McKenna et al. 2021, 2022; Aydore 2021)",
+        summary="fedmoments' sums, then one of the tables that matter; keeps relations of columns.",
+        kinds=("table",),
+        supports=frozenset(
+            (unit, trust)
+            for unit in ("person", "record", "site")
+            for trust in ("central", "distributed", "local")
+        ),
+        default=("record", "central"),
+        options=options.FedMarginalsOptions,
         rounds=1,
     ),
 )

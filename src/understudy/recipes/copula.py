@@ -18,7 +18,7 @@ from scipy.special import ndtr, ndtri
 
 from understudy.data.encode import Block
 
-__all__ = ["latents", "rectified", "thresholds"]
+__all__ = ["factor_of", "latents", "rectified", "thresholds"]
 
 _DRAWS = 8192  # latent rows with which thresholds are set
 
@@ -34,7 +34,7 @@ def latents(
     mean, found = _shares(mean, blocks), np.diagonal(covariance)
     coded = _coded(blocks, len(mean))
     spread = np.where(coded, np.maximum(found, mean * (1 - mean)), found).clip(min=1e-6)
-    factor = _factor(_correlation(covariance, spread, coded))
+    factor = factor_of(_correlation(covariance, spread, coded))
     place, width = 0.5 + ndtri(mean.clip(1e-6, 1 - 1e-6)), np.ones(len(mean))
     place[~coded], width[~coded] = rectified(mean[~coded], spread[~coded])
     draws = rng.standard_normal((_DRAWS, len(mean))) @ factor.T
@@ -99,7 +99,7 @@ def _correlation(covariance: np.ndarray, spread: np.ndarray, coded: np.ndarray) 
     return latent
 
 
-def _factor(correlation: np.ndarray) -> np.ndarray:
+def factor_of(correlation: np.ndarray) -> np.ndarray:
     """A factor with rows of norm one of the nearest positive semi-definite matrix."""
     values, vectors = np.linalg.eigh(correlation)
     factor = vectors * np.sqrt(np.maximum(values, 0))

@@ -17,7 +17,10 @@ from torch import Tensor
 from understudy.data.encode import blocks
 from understudy.data.schema import Schema
 
-__all__ = ["Space", "space", "svec", "unsvec"]
+__all__ = ["BOUND", "COUNT", "MEAN", "Space", "phi", "phi_width", "space", "svec", "unsvec"]
+
+COUNT, MEAN = 0.3, 0.5  # a and b: weights of the count and of the means
+BOUND = math.sqrt(COUNT**2 + MEAN**2 + 1)  # ‖φ‖ at most
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,25 @@ def _cosines(schema: Schema, coefficients: int) -> Space:
     return Space(
         origin, (basis * weight[:, None]).T, basis / weight[:, None], 0.4 / rise / sum(1 / rise)
     )
+
+
+def phi_width(d: int) -> int:
+    """Numbers in φ of d features."""
+    return 1 + d + d * (d + 1) // 2
+
+
+def phi(z: Tensor) -> Tensor:
+    """φ = (a, b·z, svec(zzᵀ)) of each row ``[n, 1 + d + d(d+1)/2]``, with ‖z‖ ≤ 1 enforced.
+
+    In double: a product's rounding depends on how many rows it is taken of, so in single
+    precision one record would move the φ of others by more than the clip's slack allows.
+    """
+    n, d = z.shape
+    z = z * (1 / z.norm(dim=1, keepdim=True).clamp(min=1.0))
+    found = z.new_empty(n, phi_width(d))
+    found[:, 0], found[:, 1 : 1 + d] = COUNT, MEAN * z
+    svec(z, out=found[:, 1 + d :])
+    return found
 
 
 def svec(z: Tensor, out: Tensor | None = None) -> Tensor:

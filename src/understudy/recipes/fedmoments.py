@@ -1,15 +1,15 @@
-"""fedmoments: one noisy sum of class moments, then Gaussian samples.
+"""fedmoments: a noisy sum of class moments, then Gaussian samples.
 
 Each record x (low-frequency cosine coefficients of an image or series, or centred columns of a
 table, ‖x‖ ≤ 1 enforced) adds φ = (a, b·x, svec(xxᵀ)) to its class's block. One sum, one
 Gaussian mechanism with sensitivity √(a² + b² + 1); counts, means and second moments are all
 noised. What the server does with the noisy sum is post-processing: `moments` removes noise,
-`copula` gives the columns of a table their own margins.
+`copula` gives the columns of a table their own margins. A table that is large enough for its noise
+has a sum of histograms first: `two_sums`.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -22,24 +22,21 @@ from understudy.data.encode import blocks
 from understudy.data.schema import Schema
 from understudy.errors import StudyError
 from understudy.federation.info import RecipeInfo
-from understudy.federation.planning import Terms, noised_plan
 from understudy.federation.recipe import State, Task, Update
 from understudy.federation.site import Site
-from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes.catalogue import CATALOGUE
 from understudy.recipes.copula import latents
-from understudy.recipes.features import Space, space, svec, unsvec
-from understudy.recipes.moments import Gaussians, Moments, denoise
+from understudy.recipes.features import Space, phi, space
+from understudy.recipes.moments import Gaussians, Moments, denoise, taken_apart
 from understudy.recipes.options import FedMomentsOptions
+from understudy.recipes.two_sums import TwoSums, hardened, moments_plan, noise_of, two_sums
 from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Study
 
 __all__ = ["FedMoments", "build"]
 
-_COUNT, _MEAN = 0.3, 0.5  # a and b: weights of the count and of the means
-_BOUND = math.sqrt(_COUNT**2 + _MEAN**2 + 1)  # ‖φ‖ at most
 _WIDEST = 600  # features: their second moments are 180,300 numbers per class
 
 
@@ -52,6 +49,13 @@ class FedMoments:
     options: FedMomentsOptions
 
     info: ClassVar[RecipeInfo] = CATALOGUE["fedmoments"]
+
+    @property
+    def form(self) -> str | None:
+        """What `plan` says of a table, which could have two sums."""
+        if self.schema.kind != "table":
+            return None
+        return "one sum of class moments: too few rows for histograms under this much noise"
 
     @cached_property
     def _space(self) -> Space:
@@ -83,7 +87,7 @@ class FedMoments:
         found = denoise(self._moments(state["moments"].double().numpy()))
         config: dict = {"width": self.schema.width}
         if self.schema.kind == "table":
-            arrays, config = self._table(found, rng), {**config, **_hardened(self.schema)}
+            arrays, config = self._table(found, rng), {**config, **hardened(self.schema)}
         else:
             values, vectors = np.linalg.eigh(found.covariance * self._spread)
             factor = vectors * np.sqrt(np.maximum(values, 0))[:, None, :]
@@ -96,31 +100,13 @@ class FedMoments:
         return Generator("gaussian", {k: v.float() for k, v in tensors.items()}, config, balance)
 
     def _phi(self, x: Tensor, y: Tensor) -> Tensor:
-        """φ of each row: ``[n, 1 + d + d(d+1)/2]``, of norm at most √(a² + b² + 1).
-
-        In double: a product's rounding depends on how many rows it is taken of, so in single
-        precision one record would move the φ of others by more than the clip's slack allows.
-        """
+        """φ of each row, of norm at most √(a² + b² + 1)."""
         place = self._space
-        z = (x.double() - torch.from_numpy(place.origin)) @ torch.from_numpy(place.into)
-        z = z * (1 / z.norm(dim=1, keepdim=True).clamp(min=1.0))
-        phi = z.new_empty(len(z), self.plan.own.parts[0].shape[1])
-        phi[:, 0], phi[:, 1 : 1 + z.shape[1]] = _COUNT, _MEAN * z
-        svec(z, out=phi[:, 1 + z.shape[1] :])
-        return phi
+        return phi((x.double() - torch.from_numpy(place.origin)) @ torch.from_numpy(place.into))
 
     def _moments(self, sums: np.ndarray) -> Moments:
         """The noisy sum taken apart, with the noise each piece carries."""
-        d, std = len(self._space.expected), _std(self.plan)
-        return Moments(
-            counts=sums[:, 0] / _COUNT,
-            sums=sums[:, 1 : 1 + d] / _MEAN,
-            squares=unsvec(sums[:, 1 + d :], d),
-            count_std=std / _COUNT,
-            sum_std=std / _MEAN,
-            square_std=std,
-            expected=self._space.expected,
-        )
+        return taken_apart(sums, noise_of(self.plan.own), self._space.expected)
 
     @property
     def _spread(self) -> float:
@@ -139,21 +125,18 @@ class FedMoments:
         return {"mean": means, "factor": factors, "basis": np.eye(width), "origin": np.zeros(width)}
 
 
-def build(study: Study, own: FedMomentsOptions) -> FedMoments:
-    """One round, whatever the study says about rounds."""
+def build(study: Study, own: FedMomentsOptions) -> FedMoments | TwoSums:
+    """One sum, or for a table that is large enough two; whatever the study says of rounds."""
     d = _features_of(study.schema, own)
-    shape = (study.schema.n_classes, 1 + d + d * (d + 1) // 2)
-    terms = Terms(bound=_BOUND, combine="sum")
-    plan = noised_plan(study, FedMoments.info, {"moments": shape}, terms, rounds=1)
-    return FedMoments(study.schema, plan, own)
-
-
-def _std(plan: PrivacyPlan) -> float:
-    """Of the noise in every coordinate of the sum; where sites add it, each adds its own."""
-    part, phase = plan.own.parts[0], plan.own
-    if not isinstance(part.mechanism, Gaussian):
-        return 0.0
-    return part.mechanism.std * math.sqrt(phase.cohort if part.where == "client" else 1.0)
+    plan = moments_plan(study, d)
+    sums = two_sums(study, plan, own.bounds) if study.schema.kind == "table" else None
+    if own.bounds and sums is None:
+        raise StudyError(
+            "recipe.bounds only for tables with enough rows for their noise",
+            "another study",
+            "remove it; narrow the bounds of the schema instead, from public knowledge",
+        )
+    return FedMoments(study.schema, plan, own) if sums is None else sums
 
 
 def _features_of(schema: Schema, own: FedMomentsOptions) -> int:
@@ -165,12 +148,3 @@ def _features_of(schema: Schema, own: FedMomentsOptions) -> int:
             "merge rare categories or drop columns; for images lower recipe.coefficients",
         )
     return d
-
-
-def _hardened(schema: Schema) -> dict[str, list]:
-    """Which features a drawn row must hold as zero or one."""
-    found = blocks(schema)
-    return {
-        "blocks": [[b.start, b.stop] for b in found if b.kind == "categorical"],
-        "flags": [b.start for b in found if b.kind in ("boolean", "missing")],
-    }

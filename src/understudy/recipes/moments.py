@@ -14,7 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Gaussians", "Moments", "denoise"]
+from understudy.recipes.features import COUNT, MEAN, unsvec
+
+__all__ = ["Gaussians", "Moments", "denoise", "taken_apart"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,20 @@ class Gaussians:
     balance: np.ndarray
     mean: np.ndarray
     covariance: np.ndarray
+
+
+def taken_apart(sums: np.ndarray, std: float, expected: np.ndarray) -> Moments:
+    """The noisy sums of φ by class ``[C, …]`` as moments, with the noise each piece carries."""
+    d = len(expected)
+    return Moments(
+        counts=sums[:, 0] / COUNT,
+        sums=sums[:, 1 : 1 + d] / MEAN,
+        squares=unsvec(sums[:, 1 + d :], d),
+        count_std=std / COUNT,
+        sum_std=std / MEAN,
+        square_std=std,
+        expected=expected,
+    )
 
 
 def denoise(noisy: Moments) -> Gaussians:

@@ -12,6 +12,7 @@ __all__ = [
     "LEAST_TOP",
     "DpFedWAEOptions",
     "DpdFVAEOptions",
+    "FedMarginalsOptions",
     "FedMomentsOptions",
     "FedSTDGOptions",
     "FedVAEOptions",
@@ -139,6 +140,23 @@ class FedMomentsOptions(Settings):
         0.0,
         "contrast of drawn images: 8, say, is nearly black and white; 0 cuts values off",
         least=0,
+    )
+    bounds: bool = setting(
+        False,
+        "tables: spend a tenth of the budget on a first sum that finds which part of far too wide "
+        "bounds a number uses",
+    )
+
+
+@dataclass(frozen=True)
+class FedMarginalsOptions(Settings):
+    """``[recipe]`` of a fedmarginals study."""
+
+    tables: float = setting(
+        0.3,
+        "share of ε kept for the tables of pairs; fedmoments' sums, which come first, get the rest",
+        above=0,
+        below=1,
     )
 
 

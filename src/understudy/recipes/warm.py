@@ -16,12 +16,11 @@ from torch import Tensor
 
 from understudy.data.schema import Schema
 from understudy.errors import StudyError
-from understudy.federation.recipe import State
+from understudy.federation.recipe import Recipe, State
 from understudy.nets import layers
 from understudy.nets.autoencoder import Autoencoder, init, vae_loss
 from understudy.nets.layers import Params
 from understudy.recipes import fedmoments, vae
-from understudy.recipes.fedmoments import FedMoments
 from understudy.recipes.options import FedMomentsOptions, VAEOptions
 from understudy.recipes.public import Examples
 from understudy.release.generator import Generator
@@ -46,7 +45,7 @@ def share(study: Study, own: VAEOptions) -> float:
     return _SHARE if wanted else 0.0
 
 
-def start(study: Study, own: VAEOptions) -> FedMoments | None:
+def start(study: Study, own: VAEOptions) -> Recipe | None:
     """fedmoments for its share of the study's ε, in the study's unit and trust, or None."""
     taken = share(study, own)
     if not taken:
@@ -58,6 +57,12 @@ def start(study: Study, own: VAEOptions) -> FedMoments | None:
             "give epsilon instead of noise, or leave the warm start out",
         )
     unit, trust = study.privacy.unit or "site", study.privacy.trust or "central"  # as all VAEs here
+    if trust == "distributed" and study.cohort.size is not None:
+        raise StudyError(
+            "every site in every round where a warm start's noise is added in shares",
+            "cohort.size",
+            "remove cohort.size, or the warm start: both phases need one t and one c",
+        )
     epsilon = study.privacy.epsilon * taken
     privacy = replace(study.privacy, unit=unit, trust=trust, epsilon=epsilon, clip=None)
     moments = FedMomentsOptions(own.warm_coefficients, own.warm_spread, own.warm_contrast)

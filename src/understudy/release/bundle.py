@@ -35,6 +35,7 @@ from understudy.release import archive
 from understudy.release.card import write_card
 from understudy.release.classifier import Classifier
 from understudy.release.generator import Generator, class_of
+from understudy.release.lawful import lawful_rows
 from understudy.release.manifest import (
     FORMAT,
     MALFORMED,
@@ -146,7 +147,7 @@ class Release:
             yield self._draw(min(BATCH, n - start), label, root.child("batch", start))
 
     def _draw(self, n: int, label: str | int | None, rng: Streams) -> Records:
-        x, y = self.generator.rows(n, class_of(label, self.schema), rng=rng)
+        x, y = lawful_rows(self.generator, self.schema, n, class_of(label, self.schema), rng=rng)
         return decode(self.schema, x.numpy(), y.numpy())
 
     @property

@@ -18,7 +18,7 @@ from understudy.data.cells import truths
 from understudy.data.names import nearest
 from understudy.data.schema import Schema
 from understudy.errors import ReleaseError
-from understudy.release import decoder, gaussian, onehot
+from understudy.release import copula, decoder, gaussian, onehot, products
 from understudy.rng import Streams
 
 __all__ = ["KINDS", "Generator", "class_of"]
@@ -26,10 +26,18 @@ __all__ = ["KINDS", "Generator", "class_of"]
 Draw = Callable[..., Tensor]
 Check = Callable[[Mapping[str, Tensor], Mapping[str, Any], int], bool]
 
-_SINGLE: dict[str, Draw] = {"decoder": decoder.draw, "gaussian": gaussian.draw}
+_SINGLE: dict[str, Draw] = {
+    "decoder": decoder.draw,
+    "gaussian": gaussian.draw,
+    "copula": copula.draw,
+}
 
 
-_SINGLE_CHECKS: dict[str, Check] = {"decoder": decoder.check, "gaussian": gaussian.check}
+_SINGLE_CHECKS: dict[str, Check] = {
+    "decoder": decoder.check,
+    "gaussian": gaussian.check,
+    "copula": copula.check,
+}
 
 
 def _draw_mixture(
@@ -78,9 +86,14 @@ def _check_parts(config: Mapping[str, Any]) -> None:
         raise ReleaseError("generators and shares that add up to 1", "others", "fetch it again")
 
 
-CONDITIONAL: dict[str, Draw] = {**_SINGLE, "mixture": _draw_mixture}
+CONDITIONAL: dict[str, Draw] = {**_SINGLE, "mixture": _draw_mixture, "products": products.draw}
 JOINT: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"onehot": onehot.draw}
-_CHECKS = {**_SINGLE_CHECKS, "mixture": _check_mixture, "onehot": onehot.check}
+_CHECKS = {
+    **_SINGLE_CHECKS,
+    "mixture": _check_mixture,
+    "onehot": onehot.check,
+    "products": products.check,
+}
 KINDS = frozenset(CONDITIONAL) | frozenset(JOINT)
 
 _ROWS = 4096  # rows drawn at once: the unit of reproducible streaming

@@ -1,42 +1,40 @@
-"""The engine over any `Transport`, and the site's end of it.
+"""The engine over any `Transport`: the server's end. The sites' is `runtime.participant`.
 
 The server sends every site of the cohort its task and waits until a deadline; whoever has not
 answered, or answered with something that does not belong here, is asked again a few times and then
-left out of the round. A `Participant` holds one site: it checks that both ends agree on study,
-schema, plan and version, counts the round before noise is drawn, and keeps its sealed bytes
-together with its memory, so that a retry gets the same bytes and never fresh noise.
+left out of the round. A secure sum has several such exchanges a round, its legs; `Networked` is
+the `Parties` of a `federation.masking.SecureSum`.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from threading import Lock
+from typing import TypeVar
 
 import numpy as np
 
-from understudy.errors import BudgetError, UnderstudyError, WireError
+from understudy.errors import WireError
+from understudy.federation.gather import Ask
 from understudy.federation.recipe import State, Task
-from understudy.federation.sites import Sites
 from understudy.privacy.clip import Sealed
-from understudy.runtime.store import Kept, Store
 from understudy.runtime.transport import Transport
 from understudy.runtime.wire import (
     Agreement,
     Envelope,
     Refused,
     decode_sealed,
-    decode_task,
+    decode_told,
     encode_arrays,
-    encode_refusal,
-    encode_sealed,
+    encode_leg,
     encode_task,
 )
 
-__all__ = ["Networked", "Participant"]
+__all__ = ["Networked"]
 
-_LOG = logging.getLogger(__name__)
+Reply = TypeVar("Reply")
+Encode = Callable[[int, Envelope], bytes]  # the message to a site, by its number
+Decode = Callable[[bytes, Envelope], Reply]
 
 
 @dataclass
@@ -58,33 +56,71 @@ class Networked:
 
     def exchange(self, task: Task, round: int, cohort: np.ndarray) -> Iterator[Sealed]:
         """Replies in the order of the cohort, whatever order they came in."""
-        called = [self.names[client] for client in cohort]
-        replies: dict[str, Sealed] = {}
-        body, self.failures = encode_arrays(task.arrays), {}
+        body = encode_arrays(task.arrays)
+        found = self._asked(
+            cohort.tolist(),
+            self._envelope(round),
+            lambda client, envelope: encode_task(task, envelope, body),
+            decode_sealed,
+        )
+        yield from found.values()
+
+    def leg(self, leg: str, round: int, messages: Mapping[int, bytes]) -> dict[int, bytes]:
+        """One leg of a secure sum that carries no update: what each site told."""
+        return self._asked(
+            list(messages),
+            self._envelope(round, leg),
+            lambda client, envelope: encode_leg(messages[client], envelope),
+            decode_told,
+        )
+
+    def masked(
+        self, ask: Ask, task: Task, round: int, messages: Mapping[int, bytes]
+    ) -> Iterator[tuple[int, Sealed]]:
+        """The leg that carries the task, and masked updates back; ``ask`` is not needed."""
+        body = encode_arrays(task.arrays)
+        found = self._asked(
+            list(messages),
+            self._envelope(round, "masked"),
+            lambda client, envelope: encode_leg(messages[client], envelope, task, body),
+            decode_sealed,
+        )
+        yield from found.items()
+
+    def _envelope(self, round: int, leg: str = "") -> Envelope:
+        return Envelope(self.agreement, self.run, "", round, leg=leg)
+
+    def _asked(
+        self, called: Sequence[int], draft: Envelope, encode: Encode, decode: Decode[Reply]
+    ) -> dict[int, Reply]:
+        """What came back from those who were asked, a few times if need be, in their order."""
+        replies: dict[int, Reply] = {}
+        self.failures = {}
         for attempt in range(self.attempts):
-            missing = [n for n in called if n not in replies and self.failures.get(n) != _REFUSED]
+            missing = [i for i in called if i not in replies and not self._refused(i)]
             if not missing:
                 break
-            envelopes = {name: self._envelope(name, round, attempt) for name in missing}
-            messages = {n: encode_task(task, e, body) for n, e in envelopes.items()}
+            drafts = {i: replace(draft, site=self.names[i], attempt=attempt) for i in missing}
+            messages = {self.names[i]: encode(i, envelope) for i, envelope in drafts.items()}
             found, failed = self.transport.exchange(messages, self.deadline)
             self.failures |= failed
-            replies |= self._accepted(found, envelopes)
-        yield from (replies[name] for name in called if name in replies)
+            replies |= self._accepted(found, drafts, decode)
+        return {client: replies[client] for client in called if client in replies}
 
-    def _envelope(self, site: str, round: int, attempt: int) -> Envelope:
-        return Envelope(self.agreement, self.run, site, round, attempt)
+    def _refused(self, client: int) -> bool:
+        return self.failures.get(self.names[client]) == _REFUSED
 
     def _accepted(
-        self, found: dict[str, bytes], envelopes: dict[str, Envelope]
-    ) -> dict[str, Sealed]:
-        """Replies of those who were asked that belong to their site, run and round."""
-        good = {}
-        for name, envelope in envelopes.items():
+        self, found: dict[str, bytes], drafts: dict[int, Envelope], decode: Decode[Reply]
+    ) -> dict[int, Reply]:
+        """Replies of those who were asked that belong to their site, run, round and leg."""
+        good: dict[int, Reply] = {}
+        for client, envelope in drafts.items():
+            name = envelope.site
             if name not in found:
                 continue
             try:
-                good[name] = decode_sealed(found[name], envelope)
+                good[client] = decode(found[name], envelope)
                 self.failures.pop(name, None)
             except Refused:
                 self.failures[name] = _REFUSED
@@ -104,91 +140,3 @@ class Networked:
 
 
 _REFUSED = "refused"
-
-
-@dataclass
-class Participant:
-    """One site: ``handle`` answers every message of a server, and never twice differently."""
-
-    sites: Sites
-    agreement: Agreement
-    store: Store
-    _lock: Lock = field(default_factory=Lock)
-
-    def __post_init__(self) -> None:
-        kept = self.store.kept
-        if kept.round >= 0:
-            self.sites.allowance[:, 0] = kept.allowance
-        if kept.memory:
-            self.sites.memory.scatter(_ALONE, kept.memory)
-
-    @property
-    def name(self) -> str:
-        """Of the site."""
-        return self.sites.names[0]
-
-    def handle(self, data: bytes) -> bytes:
-        """The reply to a message: a sealed update, or a refusal that says why."""
-        with self._lock:
-            try:
-                task, envelope = decode_task(data, self.agreement, self.name)
-                return self._answer(task, envelope)
-            except UnderstudyError as error:
-                return encode_refusal(str(error), self.agreement, self.name)
-            except Exception:  # its words may hold what rows say: they stay here
-                _LOG.exception("site %s could not answer", self.name)
-                return encode_refusal("an error at the site", self.agreement, self.name)
-
-    def _answer(self, task: Task, envelope: Envelope) -> bytes:
-        kept = self.store.kept
-        self._check_turn(envelope, kept)
-        if envelope.round == kept.round:
-            return kept.reply  # a retry: the same bytes, never fresh noise
-        if not kept.run:
-            self._pay(envelope.run)
-        if not len(self.sites.join(_ALONE, envelope.round)):
-            raise WireError("a round within this site's budget", "one more", "leave the site out")
-        joined = replace(
-            kept,
-            run=envelope.run,
-            round=envelope.round,
-            allowance=tuple(self.sites.allowance[:, 0].tolist()),
-            reply=b"",
-        )
-        self.store.save(joined)  # counted before any noise is drawn
-        sealed, memory = self.sites.answer(task, envelope.round, _ALONE)
-        reply = encode_sealed(sealed, envelope)
-        self.store.save(replace(joined, reply=reply, memory=_single(memory)))
-        self.sites.memory.scatter(_ALONE, memory)
-        return reply
-
-    def _pay(self, run: str) -> None:
-        """Charge the site's own ledger; what it spent elsewhere is not the server's to know."""
-        try:
-            self.sites.charge(0, run)
-        except BudgetError as error:
-            found = "a run that exceeds it"
-            raise WireError("a run within this site's cap", found, "leave it out") from error
-
-    def _check_turn(self, envelope: Envelope, kept: Kept) -> None:
-        """One run, planned rounds in order, and none that was begun and not finished."""
-        if kept.run not in ("", envelope.run):
-            raise WireError("the run this site has joined", "another", "join it in another folder")
-        if envelope.round < kept.round:
-            raise WireError(f"round {kept.round} or later", "an earlier one", "drop the message")
-        if envelope.round >= (length := self.sites.recipe.plan.length):
-            raise WireError(f"one of {length} planned rounds", "a later one", "drop the message")
-        if envelope.round == kept.round and not kept.reply:
-            raise WireError(
-                "a round that was answered here",
-                "one that was cut short",
-                "go on without this site",
-            )
-
-
-_ALONE = np.array([0])
-
-
-def _single(memory: State) -> State:
-    """What the one site keeps, with its axis of sites."""
-    return {name: value.detach().clone() for name, value in memory.items()}

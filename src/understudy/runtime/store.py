@@ -22,18 +22,25 @@ from understudy.federation.checkpoint import write_atomic
 
 __all__ = ["Kept", "Store"]
 
-_MEMORY, _REPLY = "memory/", "reply"
+_MEMORY, _REPLY, _SESSION = "memory/", "reply", "session"
 
 
 @dataclass(frozen=True)
 class Kept:
-    """The run a site has joined, its last round, rounds left by phase, and the reply it gave."""
+    """The run a site has joined, its last round, rounds left by phase, and the reply it gave.
+
+    In a secure sum also the leg of that reply, the hash of what was asked in it, and what the
+    site keeps of the round: secrets of its own and shares of others' (`secure.session`).
+    """
 
     run: str = ""
     round: int = -1
     allowance: tuple[int, ...] = ()
     reply: bytes = b""
     memory: dict[str, Tensor] = field(default_factory=dict)
+    leg: str = ""
+    asked: str = ""
+    session: bytes = field(default=b"", repr=False)
 
 
 class Store:
@@ -77,8 +84,10 @@ def _locked(path: Path) -> int:
 
 def _bytes(kept: Kept) -> bytes:
     tensors = {_MEMORY + name: value.contiguous() for name, value in kept.memory.items()}
-    tensors[_REPLY] = torch.frombuffer(bytearray(kept.reply or b"\0"), dtype=torch.uint8)
+    for name, data in ((_REPLY, kept.reply), (_SESSION, kept.session)):
+        tensors[name] = torch.frombuffer(bytearray(data or b"\0"), dtype=torch.uint8)
     head = {"run": kept.run, "round": kept.round, "allowance": list(kept.allowance)}
+    head |= {"leg": kept.leg, "asked": kept.asked, "open": bool(kept.session)}
     said = json.dumps({**head, "answered": bool(kept.reply)})
     body = safetensors.torch.save(tensors, metadata={"kept": said})
     return hashlib.sha256(body).digest() + body
@@ -93,6 +102,14 @@ def _read(data: bytes) -> Kept:
     length = int.from_bytes(body[:8], "little")
     head = json.loads(json.loads(body[8 : 8 + length])["__metadata__"]["kept"])
     tensors = safetensors.torch.load(body)
-    reply = tensors.pop(_REPLY).numpy().tobytes() if head["answered"] else b""
-    memory = {n.removeprefix(_MEMORY): v for n, v in tensors.items() if n != _REPLY}
-    return Kept(head["run"], head["round"], tuple(head["allowance"]), reply, memory)
+    reply, session = (tensors.pop(name).numpy().tobytes() for name in (_REPLY, _SESSION))
+    return Kept(
+        head["run"],
+        head["round"],
+        tuple(head["allowance"]),
+        reply if head["answered"] else b"",
+        {name.removeprefix(_MEMORY): value for name, value in tensors.items()},
+        head["leg"],
+        head["asked"],
+        session if head["open"] else b"",
+    )

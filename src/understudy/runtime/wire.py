@@ -1,9 +1,11 @@
-"""The byte format: tasks out, sealed updates or refusals back, nothing else.
+"""The byte format: tasks out, sealed updates or refusals back; and the legs of a secure sum.
 
 A message is ``UNDY``, a version, the length of a JSON header, the header, and a safetensors
-body. Message kind, what both ends agreed on, run, site, round and attempt are in the header, inside
-our own bytes, whatever carries them. Every length is checked before it is believed; there is no
-code and no pickle in a message, and no way to encode a value that was not sealed.
+body. Message kind, what both ends agreed on, run, site, round, leg and attempt are in the header,
+inside our own bytes, whatever carries them. Every length is checked before it is believed; there
+is no code and no pickle in a message, and no way to encode a value that was not sealed, nor a
+share of a secure sum without its masks. What sites and server tell each other in a leg (keys,
+locked shares, signatures) stands between header and body, as the bytes it is.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any, TypeGuard, get_args
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from understudy.errors import WireError
@@ -31,16 +34,19 @@ __all__ = [
     "Agreement",
     "Envelope",
     "Refused",
+    "decode_call",
     "decode_sealed",
-    "decode_task",
+    "decode_told",
     "encode_arrays",
+    "encode_leg",
     "encode_refusal",
     "encode_sealed",
     "encode_task",
+    "encode_told",
 ]
 
 MAGIC = b"UNDY"
-VERSION = 2
+VERSION = 3
 MAX_HEADER = 1 << 20
 MAX_BODY = 1 << 30
 _PREFIX = struct.Struct("<4sHI")
@@ -62,21 +68,30 @@ class Agreement:
         digest = hashlib.sha256(plan).hexdigest()
         return cls(study, recipe.schema.hash, digest, version("understudy"))
 
+    @property
+    def hash(self) -> bytes:
+        """One hash of it all: what the signatures of a secure sum are bound to."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).digest()
+
 
 @dataclass(frozen=True)
 class Envelope:
-    """What a message belongs to; a retry has a higher ``attempt`` and is otherwise the same."""
+    """What a message belongs to; a retry has a higher ``attempt`` and is otherwise the same.
+
+    ``leg`` is that of a secure sum, or empty where a round has one exchange.
+    """
 
     agreement: Agreement
     run: str
     site: str
     round: int
     attempt: int = 0
+    leg: str = ""
 
     def header(self) -> dict[str, Any]:
         """As it stands in a message."""
         own = {"run": self.run, "site": self.site, "round": self.round, "attempt": self.attempt}
-        return {**asdict(self.agreement), **own}
+        return {**asdict(self.agreement), **own, "leg": self.leg}
 
 
 class Refused(WireError):
@@ -97,15 +112,53 @@ def encode_task(task: Task, envelope: Envelope, body: bytes | None = None) -> by
     return _pack(header, encode_arrays(task.arrays) if body is None else body)
 
 
-def decode_task(data: bytes, agreement: Agreement, site: str) -> tuple[Task, Envelope]:
-    """Inverse of `encode_task`; refuses what was not agreed on, and what is for another site."""
-    header, body = _unpack(data, "task")
+def encode_leg(
+    told: bytes, envelope: Envelope, task: Task | None = None, body: bytes | None = None
+) -> bytes:
+    """What a site is told in a leg of a secure sum, and the task where the leg has one."""
+    values = {} if task is None else task.values
+    if not _plain(values):
+        raise WireError("a task of arrays and plain values", "something else", "fix the recipe")
+    header = {"message": "leg", **envelope.header(), "values": values, "told": len(told)}
+    arrays = {} if task is None else task.arrays
+    return _pack(header, encode_arrays(arrays) if body is None else body, told)
+
+
+def decode_call(data: bytes, agreement: Agreement, site: str) -> tuple[Task, bytes, Envelope]:
+    """Inverse of `encode_task` and `encode_leg`: task, what is told, and what it belongs to.
+
+    Refuses what was not agreed on, and what is for another site.
+    """
+    header, body = _unpack(data, "task", "leg")
     _check(header, {**asdict(agreement), "site": site})
-    values, run = header.get("values"), header.get("run")
+    values, run, leg = (header.get(name) for name in ("values", "run", "leg"))
     round, attempt = (_count(header.get(name)) for name in ("round", "attempt"))
-    if not (_plain(values) and isinstance(run, str)):
+    if not (_plain(values) and isinstance(run, str) and isinstance(leg, str)):
         raise _malformed("a task with a run and plain values")
-    return Task(_arrays(body), values), Envelope(agreement, run, site, round, attempt)
+    if (header["message"] == "leg") != bool(leg):
+        raise _malformed("a leg only in a secure sum")
+    told, body = _told(header, body)
+    return Task(_arrays(body), values), told, Envelope(agreement, run, site, round, attempt, leg)
+
+
+def _told(header: dict[str, Any], body: bytes) -> tuple[bytes, bytes]:
+    """What stands before the body, and the body."""
+    length = _count(header.get("told", 0))
+    if length > len(body):
+        raise _malformed("all that was told")
+    return body[:length], body[length:]
+
+
+def encode_told(told: bytes, envelope: Envelope) -> bytes:
+    """A site's answer in a leg that carries no update: keys, locked shares, a signature."""
+    header = {"message": "told", **envelope.header(), "told": len(told)}
+    return _pack(header, encode_arrays({}), told)
+
+
+def decode_told(data: bytes, envelope: Envelope) -> bytes:
+    """Inverse of `encode_told`; refuses what belongs elsewhere, as `decode_sealed` does."""
+    header, body = _reply(data, "told", envelope)
+    return _told(header, body)[0]
 
 
 def _count(number: object) -> int:
@@ -126,9 +179,32 @@ def encode_sealed(sealed: Sealed, envelope: Envelope) -> bytes:
     """A sealed update as bytes. Only `Sealed` values have an encoding."""
     if not isinstance(sealed, Sealed):
         raise WireError("a Sealed update", type(sealed).__name__, "seal it first (federation.site)")
+    if sealed.kind == "share":
+        raise WireError("a share under masks", "a bare one", "mask it first (federation.masking)")
     receipts = [asdict(receipt) for receipt in sealed.receipts]
     header = {"message": "sealed", **envelope.header(), "kind": sealed.kind, "receipts": receipts}
-    return _pack(header, encode_arrays(sealed.parts))
+    parts = sealed.parts
+    if sealed.kind == "masked":
+        parts = {name: _packed(value) for name, value in parts.items()}
+    return _pack(header, encode_arrays(parts))
+
+
+def _packed(numbers: Tensor) -> Tensor:
+    """Whole numbers ``[1, …]`` in as few bytes as the largest needs, ``[1, …, w]``."""
+    most = int(numbers.max()) if numbers.numel() else 0
+    if numbers.dtype != torch.int64 or (numbers.numel() and int(numbers.min()) < 0):
+        raise WireError("masked numbers", "others", "mask them first (federation.masking)")
+    width = max(1, -(-most.bit_length() // 8))
+    return numbers.contiguous()[..., None].view(torch.uint8)[..., :width]
+
+
+def _unpacked(sent: Tensor) -> Tensor:
+    """Inverse of `_packed`."""
+    if sent.dtype != torch.uint8 or sent.dim() < 2 or not 1 <= sent.shape[-1] <= 8:
+        raise _malformed("packed numbers")
+    wide = torch.zeros(*sent.shape[:-1], 8, dtype=torch.uint8)
+    wide[..., : sent.shape[-1]] = sent
+    return wide.view(torch.int64)[..., 0]
 
 
 def encode_refusal(reason: str, agreement: Agreement, site: str) -> bytes:
@@ -142,16 +218,22 @@ def decode_sealed(data: bytes, envelope: Envelope) -> Sealed:
 
     A retry is answered with the bytes of the first attempt, so an earlier attempt will do.
     """
-    header, body = _unpack(data, "sealed", "refusal")
+    header, body = _reply(data, "sealed", envelope)
+    return _sealed(header, _arrays(body))
+
+
+def _reply(data: bytes, message: str, envelope: Envelope) -> tuple[dict[str, Any], bytes]:
+    """Header and body of a reply that belongs here; a refusal is raised as one."""
+    header, body = _unpack(data, message, "refusal")
     if header["message"] == "refusal":
         _check(header, {"site": envelope.site})
-        raise Refused("an update", f"a refusal: {header.get('reason')}", "see the site's log")
+        raise Refused("an answer", f"a refusal: {header.get('reason')}", "see the site's log")
     expected = envelope.header()
     attempt = expected.pop("attempt")
     _check(header, expected)
     if _count(header.get("attempt")) > attempt:
         raise _malformed("an attempt that was made")
-    return _sealed(header, _arrays(body))
+    return header, body
 
 
 def _sealed(header: dict[str, Any], parts: dict[str, Tensor]) -> Sealed:
@@ -159,22 +241,24 @@ def _sealed(header: dict[str, Any], parts: dict[str, Tensor]) -> Sealed:
         receipts = tuple(Receipt(**receipt) for receipt in header["receipts"])
     except (KeyError, TypeError) as error:
         raise _malformed("receipts with the known fields") from error
-    if header.get("kind") not in get_args(Kind) or not parts:
+    if header.get("kind") not in set(get_args(Kind)) - {"share"} or not parts:
         raise _malformed("a sealed update of a known kind with parts")
+    if header["kind"] == "masked":
+        parts = {name: _unpacked(value) for name, value in parts.items()}
     if any(value.dim() == 0 or len(value) != 1 for value in parts.values()):
         raise _malformed("the update of one site")  # a stack would count as many
     return Sealed(header["kind"], header["round"], parts, receipts)
 
 
-def _pack(header: dict[str, Any], body: bytes) -> bytes:
+def _pack(header: dict[str, Any], body: bytes, told: bytes = b"") -> bytes:
     head = json.dumps(header, allow_nan=False).encode()
-    if len(head) > MAX_HEADER or len(body) > MAX_BODY:
+    if len(head) > MAX_HEADER or len(told) + len(body) > MAX_BODY:
         raise WireError(
             f"a message up to {MAX_BODY >> 20} MiB",
             "a larger one",
             "use a smaller net or fewer parts",
         )
-    return _PREFIX.pack(MAGIC, VERSION, len(head)) + head + body
+    return _PREFIX.pack(MAGIC, VERSION, len(head)) + head + told + body
 
 
 def _unpack(data: bytes, *messages: str) -> tuple[dict[str, Any], bytes]:

@@ -21,10 +21,13 @@ from understudy.data.table import Records
 from understudy.errors import StudyError
 from understudy.federation.budget import own_noise
 from understudy.federation.checkpoint import Checkpoint
-from understudy.federation.engine import Engine
-from understudy.federation.gather import PlainSum
+from understudy.federation.engine import Engine, Runtime
+from understudy.federation.gather import Gather, PlainSum
+from understudy.federation.masking import SecureSum, checked_sum
 from understudy.federation.memory import SiteMemory
 from understudy.federation.recipe import Recipe
+from understudy.federation.secure.party import Party
+from understudy.federation.secure.roster import identities
 from understudy.federation.sites import Sites
 from understudy.privacy.claim import claims
 from understudy.privacy.gaussian import Gaussian
@@ -37,7 +40,8 @@ from understudy.release.generator import Generator
 from understudy.release.rebuild import agreed
 from understudy.runtime.in_process import InProcess
 from understudy.runtime.loopback import Loopback
-from understudy.runtime.networked import Networked, Participant
+from understudy.runtime.networked import Networked
+from understudy.runtime.participant import Participant
 from understudy.runtime.store import Store
 from understudy.runtime.wire import Agreement
 from understudy.simulation.budgets import begin, note_release, site_budgets, site_plans
@@ -113,11 +117,11 @@ def _run(study: Study, sites: Sequence[Records] | None, how: _How) -> Release:
             held = _sites(study, recipe, data, journal, folder)
             stack.callback(held.memory.close)
             begin(study, recipe.plan, journal, ledger)
-            runtime = _apart(study, held, journal.run, folder) if how.apart else InProcess(held)
+            runtime, gather = _reached(study, held, journal, folder, how.apart)
             engine = Engine(
                 recipe,
                 runtime,
-                PlainSum(recipe.plan, journal.source),
+                gather,
                 ledger,
                 journal.streams,
                 journal.source,
@@ -158,15 +162,36 @@ def _noise(plan: PrivacyPlan) -> float:
     return mechanism.noise
 
 
-def _apart(study: Study, held: Sites, run: str, folder: Path) -> Networked:
+def _reached(
+    study: Study, held: Sites, journal: Journal, folder: Path, apart: bool
+) -> tuple[Runtime, Gather]:
+    """How the sites are reached, and how what they send becomes a total."""
+    plan, source = held.recipe.plan, journal.source
+    if not apart:
+        masked = study.simulation is not None and study.simulation.masks == "checked"
+        gather = checked_sum(plan, source, held) if masked else PlainSum(plan, source)
+        return InProcess(held), gather
+    roster, each = identities(held.names)
+    secure = plan.trust == "distributed"
+    parties = [Party(own, roster) if secure else None for own in each]
+    networked = _apart(study, held, journal.run, folder, parties)
+    if not secure:
+        return networked, PlainSum(plan, source)
+    agreed = networked.agreement.hash
+    return networked, SecureSum(plan, source, networked, roster, agreed, journal.run)
+
+
+def _apart(
+    study: Study, held: Sites, run: str, folder: Path, parties: Sequence[Party | None]
+) -> Networked:
     """Every site as a process of its own would hold it, and a server that can only send bytes."""
     agreement = Agreement.of(study.hash, held.recipe)
     handlers = {}
     for client, name in enumerate(held.names):
         place = folder / f"site-{client}"
         place.mkdir(exist_ok=True)
-        own = SiteMemory(held.recipe.memory, [name])
-        handlers[name] = Participant(held.alone(client, own), agreement, Store(place)).handle
+        alone = held.alone(client, SiteMemory(held.recipe.memory, [name]))
+        handlers[name] = Participant(alone, agreement, Store(place), parties[client]).handle
     return Networked(Loopback(handlers), held.names, agreement, run)
 
 

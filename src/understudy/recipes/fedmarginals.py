@@ -1,0 +1,164 @@
+"""fedmarginals: noisy tables of columns, imposed on rows; MST and AIM's family as noisy sums.
+
+The earlier sums are fedmoments' (margins and class moments). Draws of its generator say how columns
+are best cut into a few codes and which pairs of them matter; the last sum counts these pairs, with
+the label where rows suffice: a record is in one cell of each table, norm √tables. `projection`
+then moves rows until their tables agree with what was measured, and where nothing was, with
+fedmoments. All but the sums is post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.data.schema import Schema
+from understudy.errors import StudyError, WireError
+from understudy.federation.info import RecipeInfo
+from understudy.federation.phases import Then, then
+from understudy.federation.planning import Terms, noised_plan
+from understudy.federation.recipe import State, Task, Update
+from understudy.federation.site import Site
+from understudy.privacy.plan import PrivacyPlan
+from understudy.recipes import fedmoments
+from understudy.recipes.catalogue import CATALOGUE
+from understudy.recipes.imposed import Pool, generator, sketch
+from understudy.recipes.margins import Margin, codes, margins
+from understudy.recipes.options import FedMarginalsOptions, FedMomentsOptions
+from understudy.recipes.tables import Size, cells, choose, cut, size_up
+from understudy.recipes.two_sums import TwoSums, noise_of
+from understudy.release.generator import Generator
+from understudy.rng import Streams
+from understudy.study import Cohort, Study
+
+__all__ = ["FedMarginals", "build"]
+
+_BINS = 256  # of a number's range
+
+
+@dataclass(frozen=True)
+class FedMarginals:
+    """The last phase; see the module's paragraph."""
+
+    schema: Schema
+    plan: PrivacyPlan
+    size: Size
+
+    info: ClassVar[RecipeInfo] = CATALOGUE["fedmarginals"]
+
+    @cached_property
+    def _margins(self) -> tuple[Margin, ...]:
+        """The public cells of every column but the label."""
+        return tuple(m for m in margins(self.schema, _BINS) if m.start is not None)
+
+    @property
+    def form(self) -> str:
+        """What `plan` says."""
+        what = "the label and two columns" if self.size.labelled else "two columns"
+        return f"{self.size.pairs} tables of {what}, each column in up to {self.size.codes} codes"
+
+    def init(self, *, rng: Streams) -> State:
+        """Nothing yet: `begin` makes the first state, from what the earlier phases gave."""
+        return {}
+
+    def begin(self, made: Generator, *, rng: Streams) -> State:
+        """Draws of the earlier phases' generator; from them, the cuts and the pairs to count."""
+        pool = sketch(made, self._margins, self.schema.records, rng=rng)
+        least = 2 * self._std / max(self.schema.records, 1)
+        cuts = np.zeros(self._shapes["cut"])
+        for j, margin in enumerate(self._margins):
+            share = np.bincount(pool.codes[:, j], minlength=margin.size) / len(pool.codes)
+            cuts[j, : margin.size] = cut(margin, share, self.size.codes, least)
+        pairs = choose(pool.pairs(cuts, self.size), self.size.pairs, self._target)
+        arrays = {"cut": cuts, "pairs": pairs, "codes": pool.codes, "y": pool.y}
+        state = {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()}
+        return {**state, "balance": torch.tensor(made.balance, dtype=torch.float64)}
+
+    def memory(self, site: str) -> State:
+        """Sites keep nothing."""
+        return {}
+
+    def task(self, state: State, round: int) -> Task:
+        """How to cut the columns, and which pairs of them to count."""
+        return Task({name: state[name].float() for name in ("cut", "pairs")})
+
+    def local(self, task: Task, site: Site) -> tuple[Update, State]:
+        """How many of the site's records lie in each cell of each table."""
+        cuts = self._whole(task, "cut", self.size.codes)
+        pairs = self._whole(task, "pairs", self.size.columns)
+
+        def found(x: Tensor, y: Tensor) -> Tensor:
+            coarse = torch.gather(cuts, 1, codes(self._margins, x, y).T).T
+            return cells(coarse, y, pairs, self.size)
+
+        sizes = [self.size.cells] * self.size.tables
+        return {"tables": site.count("tables", found, sizes)}, {}
+
+    def step(self, state: State, total: State, *, rng: Streams) -> State:
+        """Keep the noisy tables, as counts: in the sum a count is worth 1/√tables."""
+        tables = total["tables"].double() * math.sqrt(self.size.tables)
+        return {**state, "tables": tables.reshape(self.size.tables, self.size.cells)}
+
+    def finish(self, state: State, *, rng: Streams) -> Generator:
+        """Rows that agree with the tables, and with the earlier phases elsewhere."""
+        held = {name: value.numpy() for name, value in state.items()}
+        pool = Pool(held["codes"], held["y"], held["balance"])
+        return generator(pool, self._margins, self.size, held, self._std)
+
+    @property
+    def _std(self) -> float:
+        """Of the noise in every count."""
+        return noise_of(self.plan.own) * math.sqrt(self.size.tables)
+
+    @property
+    def _target(self) -> int | None:
+        """The place of a label that is a number, among the columns."""
+        names = [margin.name for margin in self._margins]
+        return names.index(self.schema.label) if self.schema.label in names else None
+
+    @cached_property
+    def _shapes(self) -> dict[str, tuple[int, int]]:
+        widest = max(margin.size for margin in self._margins)
+        return {"cut": (len(self._margins), widest), "pairs": (self.size.pairs, 2)}
+
+    def _whole(self, task: Task, name: str, below: int) -> Tensor:
+        """An array of a task as whole numbers; others are refused before rows are seen."""
+        value = task.array(name, self._shapes[name])
+        if not bool(((value >= 0) & (value < below) & (value == value.floor())).all()):
+            expected = f"a task's {name}: whole numbers from 0 to {below - 1}"
+            raise WireError(expected, "others", "ask whoever runs the server; nothing was sent")
+        return value.long()
+
+
+def build(study: Study, own: FedMarginalsOptions) -> Then:
+    """fedmoments for its share of ε, then one sum of tables."""
+    if len(study.schema.features) < 2:
+        raise StudyError("two columns besides the label", "one", "use fedmoments")
+    first = _first(study, own)
+    plan = _plan(study, (1, 4), first.plan)
+    units = study.n_sites if plan.unit == "site" else study.schema.records
+    size = size_up(study.schema, units, noise_of(plan.own))
+    plan = _plan(study, (size.tables, size.cells), first.plan)
+    return then(first, FedMarginals(study.schema, plan, size))
+
+
+def _first(study: Study, own: FedMarginalsOptions) -> fedmoments.FedMoments | TwoSums:
+    unit, trust = study.privacy.unit or "record", study.privacy.trust or "central"
+    epsilon = study.privacy.epsilon and study.privacy.epsilon * (1 - own.tables)
+    privacy = replace(study.privacy, unit=unit, trust=trust, epsilon=epsilon)
+    plain = replace(study, privacy=privacy, cohort=Cohort(), rounds=None)
+    return fedmoments.build(plain, FedMomentsOptions())
+
+
+def _plan(study: Study, shape: tuple[int, int], before: PrivacyPlan) -> PrivacyPlan:
+    """One sum; a row's counts have norm 1 whatever the study's clip, a site's are clipped to it."""
+    clip = study.privacy.clip if before.unit == "site" else None
+    plain = replace(study, cohort=Cohort(), privacy=replace(study.privacy, clip=clip))
+    terms, shapes = Terms(bound=1.0, combine="sum"), {"tables": (math.prod(shape),)}
+    return noised_plan(plain, FedMarginals.info, shapes, terms, rounds=1, before=before)

@@ -1,0 +1,196 @@
+"""A site on a network: it answers every message of a server, and never one twice differently.
+
+A `Participant` checks that both ends agree on study, schema, plan and version, counts the round
+before noise is drawn, and keeps its sealed bytes together with its memory, so that a retry gets
+the same bytes and never fresh noise. In a secure sum a round has legs (`federation.secure.party`):
+they come in order, each is answered for one message only, and all that the site must not forget
+between them is on disk before it answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import dataclass, field, replace
+from threading import Lock
+
+import numpy as np
+
+from understudy.errors import BudgetError, UnderstudyError, WireError
+from understudy.federation.masking import layout_of, place_of, task_hash
+from understudy.federation.recipe import State, Task
+from understudy.federation.secure.party import LEGS, Party
+from understudy.federation.secure.roster import Place
+from understudy.federation.secure.session import Session
+from understudy.federation.sites import Sites
+from understudy.runtime.store import Kept, Store
+from understudy.runtime.wire import (
+    Agreement,
+    Envelope,
+    decode_call,
+    encode_refusal,
+    encode_sealed,
+    encode_told,
+)
+
+__all__ = ["Participant"]
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass
+class Participant:
+    """One site. ``party`` is its half of secure sums, where the plan asks for them."""
+
+    sites: Sites
+    agreement: Agreement
+    store: Store
+    party: Party | None = None
+    _lock: Lock = field(default_factory=Lock)
+
+    def __post_init__(self) -> None:
+        kept = self.store.kept
+        if kept.round >= 0:
+            self.sites.allowance[:, 0] = kept.allowance
+        if kept.memory:
+            self.sites.memory.scatter(_ALONE, kept.memory)
+
+    @property
+    def name(self) -> str:
+        """Of the site."""
+        return self.sites.names[0]
+
+    def handle(self, data: bytes) -> bytes:
+        """The reply to a message: a sealed update, a leg's answer, or a refusal that says why."""
+        with self._lock:
+            try:
+                task, told, envelope = decode_call(data, self.agreement, self.name)
+                self._check_turn(envelope, self.store.kept)
+                if envelope.leg or self.party is not None:
+                    return self._answer_leg(task, told, envelope)
+                return self._answer(task, envelope)
+            except UnderstudyError as error:
+                return encode_refusal(str(error), self.agreement, self.name)
+            except Exception:  # its words may hold what rows say: they stay here
+                _LOG.exception("site %s could not answer", self.name)
+                return encode_refusal("an error at the site", self.agreement, self.name)
+
+    def _answer(self, task: Task, envelope: Envelope) -> bytes:
+        kept = self.store.kept
+        if envelope.round == kept.round:
+            return kept.reply  # a retry: the same bytes, never fresh noise
+        joined = self._joined(envelope)
+        self.store.save(joined)  # counted before any noise is drawn
+        return self._trained(task, envelope, joined)
+
+    def _joined(self, envelope: Envelope) -> Kept:
+        """What the site keeps once it has paid for the run and joined the round."""
+        if not self.store.kept.run:
+            self._pay(envelope.run)
+        if not len(self.sites.join(_ALONE, envelope.round)):
+            raise WireError("a round within this site's budget", "one more", "leave the site out")
+        return replace(
+            self.store.kept,
+            run=envelope.run,
+            round=envelope.round,
+            allowance=tuple(self.sites.allowance[:, 0].tolist()),
+            reply=b"",
+            leg="",
+            asked="",
+            session=b"",
+        )
+
+    def _trained(self, task: Task, envelope: Envelope, kept: Kept) -> bytes:
+        """Train, seal, mask in a secure sum, and keep the reply together with the memory."""
+        sealed, memory = self.sites.answer(task, envelope.round, _ALONE)
+        if self.party is not None:
+            session = Session.from_bytes(kept.session)
+            layout = layout_of(self.sites.recipe.plan, envelope.round)
+            sealed = self.party.mask(self._place(envelope), session, sealed, layout)
+        reply = encode_sealed(sealed, envelope)
+        self.store.save(replace(kept, reply=reply, memory=_single(memory)))
+        self.sites.memory.scatter(_ALONE, memory)
+        return reply
+
+    def _answer_leg(self, task: Task, told: bytes, envelope: Envelope) -> bytes:
+        """One leg of a secure sum; a retry gets the same bytes, another message a refusal."""
+        kept, leg = self.store.kept, envelope.leg
+        asked = hashlib.sha256(task_hash(task) + told).hexdigest()
+        if (envelope.round, leg) == (kept.round, kept.leg):
+            if asked != kept.asked:
+                raise WireError(f"one message in leg {leg!r}", "a second", "leave the round")
+            return kept.reply
+        self._check_leg(leg, envelope.round, kept)
+        if leg == "keys":
+            kept = self._joined(envelope)
+            self.store.save(kept)
+        kept = replace(kept, leg=leg, asked=asked)
+        if leg == "masked":
+            return self._answer_masked(task, told, envelope, kept)
+        session, answer = self._step(told, envelope, kept)
+        reply = encode_told(answer, envelope)
+        self.store.save(replace(kept, reply=reply, session=session.to_bytes()))
+        return reply
+
+    def _answer_masked(self, task: Task, told: bytes, envelope: Envelope, kept: Kept) -> bytes:
+        assert self.party is not None
+        session = Session.from_bytes(kept.session)
+        if task_hash(task) != session.task:
+            raise WireError("the task that was announced", "another", "leave the round")
+        session = self.party.receive(self._place(envelope), session, told)
+        begun = replace(kept, reply=b"", session=session.to_bytes())
+        self.store.save(begun)  # noise is drawn once: a leg that is cut short stays so
+        return self._trained(task, envelope, begun)
+
+    def _step(self, told: bytes, envelope: Envelope, kept: Kept) -> tuple[Session, bytes]:
+        party, place = self.party, self._place(envelope)
+        assert party is not None
+        if envelope.leg == "keys":
+            return party.keys(place, told)
+        steps = {"shares": party.shares, "survivors": party.survivors, "unmask": party.unmask}
+        return steps[envelope.leg](place, Session.from_bytes(kept.session), told)
+
+    def _place(self, envelope: Envelope) -> Place:
+        assert self.party is not None
+        plan, roster = self.sites.recipe.plan, self.party.roster
+        return place_of(plan, envelope.round, roster, self.agreement.hash, envelope.run)
+
+    def _check_leg(self, leg: str, round: int, kept: Kept) -> None:
+        """Legs of one round in order, and only where the plan asks for a secure sum."""
+        if self.party is None or leg not in LEGS:
+            expected = "an update in one exchange" if self.party is None else "a leg of a round"
+            raise WireError(expected, f"leg {leg[:20]!r}", "compare the studies")
+        before = LEGS[LEGS.index(leg) - 1] if leg != "keys" else None
+        if before != (kept.leg if round == kept.round else None):
+            raise WireError(f"the legs of a round in order, before {leg!r}", "another", "drop it")
+
+    def _pay(self, run: str) -> None:
+        """Charge the site's own ledger; what it spent elsewhere is not the server's to know."""
+        try:
+            self.sites.charge(0, run)
+        except BudgetError as error:
+            found = "a run that exceeds it"
+            raise WireError("a run within this site's cap", found, "leave it out") from error
+
+    def _check_turn(self, envelope: Envelope, kept: Kept) -> None:
+        """One run, planned rounds in order, and none that was begun and not finished."""
+        if kept.run not in ("", envelope.run):
+            raise WireError("the run this site has joined", "another", "join it in another folder")
+        if envelope.round < kept.round:
+            raise WireError(f"round {kept.round} or later", "an earlier one", "drop the message")
+        if envelope.round >= (length := self.sites.recipe.plan.length):
+            raise WireError(f"one of {length} planned rounds", "a later one", "drop the message")
+        if envelope.round == kept.round and not kept.reply:
+            raise WireError(
+                "a round that was answered here",
+                "one that was cut short",
+                "go on without this site",
+            )
+
+
+_ALONE = np.array([0])
+
+
+def _single(memory: State) -> State:
+    """What the one site keeps, with its axis of sites."""
+    return {name: value.detach().clone() for name, value in memory.items()}
