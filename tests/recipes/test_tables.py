@@ -7,7 +7,7 @@ import torch
 from understudy.data.schema import Column, Schema
 from understudy.recipes.margins import Margin, margins
 from understudy.recipes.projection import moments
-from understudy.recipes.tables import Size, cells, choose, cut, size_up
+from understudy.recipes.tables import Size, cells, cut, pick, size_up
 
 
 def schema(classes: int = 2, columns: int = 4, records: int = 10_000) -> Schema:
@@ -84,8 +84,8 @@ def test_pairs_that_depend_most_come_first_and_a_numeric_label_before_all() -> N
     codes[:, 3] = np.where(rng.random(4000) < 0.8, codes[:, 1], codes[:, 3])
     pairs, _ = moments(codes, np.zeros(4000, int), 3, 1)
     pairs = pairs.reshape(1, 4, 3, 4, 3)
-    assert choose(pairs, 1, None).tolist() == [[3, 1]]
-    wanted = {tuple(sorted(pair)) for pair in choose(pairs, 3, 0).tolist()}
+    assert pick(pairs, 1, None).tolist() == [[3, 1]]
+    wanted = {tuple(sorted(pair)) for pair in pick(pairs, 3, 0).tolist()}
     assert wanted == {(0, 1), (0, 2), (0, 3)}
 
 
@@ -94,7 +94,7 @@ def test_a_column_that_tells_the_class_is_chosen() -> None:
     codes, y = rng.integers(0, 3, (4000, 3)), rng.integers(0, 2, 4000)
     codes[:, 2] = np.where(y == 1, 2, codes[:, 2])
     pairs, _ = moments(codes, y, 3, 2)
-    assert choose(pairs.reshape(2, 3, 3, 3, 3), 2, None)[:, 0].tolist() == [2, 2]
+    assert pick(pairs.reshape(2, 3, 3, 3, 3), 2, None)[:, 0].tolist() == [2, 2]
 
 
 @pytest.mark.parametrize("labelled", [True, False])

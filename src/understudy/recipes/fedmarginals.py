@@ -31,7 +31,7 @@ from understudy.recipes.catalogue import CATALOGUE
 from understudy.recipes.imposed import Pool, generator, sketch
 from understudy.recipes.margins import Margin, codes, margins
 from understudy.recipes.options import FedMarginalsOptions, FedMomentsOptions
-from understudy.recipes.tables import Size, cells, choose, cut, size_up
+from understudy.recipes.tables import Size, cells, cut, pick, size_up
 from understudy.recipes.two_sums import TwoSums, noise_of
 from understudy.release.generator import Generator
 from understudy.rng import Streams
@@ -75,7 +75,7 @@ class FedMarginals:
         for j, margin in enumerate(self._margins):
             share = np.bincount(pool.codes[:, j], minlength=margin.size) / len(pool.codes)
             cuts[j, : margin.size] = cut(margin, share, self.size.codes, least)
-        pairs = choose(pool.pairs(cuts, self.size), self.size.pairs, self._target)
+        pairs = pick(pool.pairs(cuts, self.size), self.size.pairs, self._target)
         arrays = {"cut": cuts, "pairs": pairs, "codes": pool.codes, "y": pool.y}
         state = {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()}
         return {**state, "balance": torch.tensor(made.balance, dtype=torch.float64)}

@@ -17,7 +17,7 @@ from torch import Tensor
 from understudy.data.schema import Schema
 from understudy.recipes.margins import Margin
 
-__all__ = ["Size", "cells", "choose", "cut", "size_up"]
+__all__ = ["Size", "cells", "cut", "pick", "size_up"]
 
 _CODES = (32, 24, 16, 12, 8, 6, 4)
 _CLEAR = 2.0  # deviations of the noise that a cell of average size is to hold
@@ -114,7 +114,7 @@ def _merged(share: np.ndarray, codes: int, least: float) -> np.ndarray:
     return np.where(kept, np.cumsum(kept) - 1, kept.sum())
 
 
-def choose(pairs: np.ndarray, wanted: int, target: int | None) -> np.ndarray:
+def pick(pairs: np.ndarray, wanted: int, target: int | None) -> np.ndarray:
     """The pairs ``[wanted, 2]`` of columns to count, from tables ``[C, d, k, d, k]`` of all pairs.
 
     Those first that depend most on each other within a class, and on it. A numeric label is the
