@@ -19,8 +19,9 @@ from understudy.errors import DataError
 __all__ = ["is_blank", "read_texts"]
 
 BLOCK = 2**22
-MIXED = r"[ÃÂ][^\x00-\x7f]"
-"""What two bytes of UTF-8 look like in cp1252."""
+_MORE = "[" + bytes(range(0x80, 0xC0)).decode("cp1252", "ignore") + "]"
+MIXED = f"[Â-ß]{_MORE}|[à-ï]{_MORE}{{2}}|[ð-ô]{_MORE}{{3}}"
+"""What the letters of UTF-8 that take two to four bytes look like in cp1252."""
 CheckNames = Callable[[list[str]], None]
 
 
@@ -43,6 +44,7 @@ def read_texts(
         dialect = find_dialect(path, columns)
         if not dialect.names:
             return None, dialect
+        dialect = replace(dialect, padded=_is_padded(path, dialect))
         names = [name.strip() for name in dialect.names]
         check_names(names[:-1] if not names[-1] else names)
         try:
@@ -55,6 +57,18 @@ def read_texts(
         return frame, dialect
     except (OSError, EOFError, pa.ArrowException) as error:
         raise unreadable(path, error) from None
+
+
+def _is_padded(path: Path, dialect: Dialect) -> bool:
+    """Whether blanks stand before quotes anywhere in the file, not in its first lines alone."""
+    mark, seen = f'{dialect.separator} "', ""
+    with open_bytes(path) as file:
+        text = io.TextIOWrapper(file, dialect.encoding, errors="replace", newline="")
+        while block := text.read(BLOCK):
+            if mark in seen[1 - len(mark) :] + block:
+                return True
+            seen = block
+    return False
 
 
 def _check_mixed(frame: pd.DataFrame) -> None:

@@ -85,7 +85,7 @@ def _read(column: Column, cells: pa.Array) -> _Read:
     if len(forms) != 1 or not forms[0].decimal:
         return _Read(tuple(forms))
     if forms[0].decimal == (column.decimal or "."):
-        return _Read(tuple(forms), sure=LEAST)  # the reading that needs no evidence
+        return _Read(tuple(forms), sure=count_both(cells, forms[0], whole=whole)[0])
     return _Read(tuple(forms), *count_both(cells, forms[0], whole=whole))
 
 

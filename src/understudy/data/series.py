@@ -16,9 +16,13 @@ import numpy as np
 import pandas as pd
 
 from understudy.data.cells import Cells, bounds, read_cells, settle, texts
+from understudy.data.column import Column
+from understudy.data.form import Form
+from understudy.data.forms import LEAST, find_form
 from understudy.data.layout import file_columns, spacing, wide_names
 from understudy.data.records import Records, check_memory
 from understudy.data.schema import Schema
+from understudy.data.texts import is_text, text_array
 from understudy.errors import DataError, OutputError
 
 __all__ = ["channel_cells", "fill_missing", "series_from_frame", "series_times", "series_to_frame"]
@@ -243,10 +247,18 @@ def _values(frame: pd.DataFrame, schema: Schema) -> np.ndarray:
     """Cells to doubles [rows, ch], missing ones as NaN."""
     found = []
     for column, cells in zip(schema.columns, channel_cells(frame, schema), strict=True):
-        read = read_cells(column, cells, schema.missing_as)
+        read = read_cells(column, cells, schema.missing_as, _form(column, cells, schema))
         nothing = np.zeros(len(cells), bool)
         found.append(settle(column, Cells(read.values, nothing, read.wrong)).values)
     return np.stack(found, axis=1)
+
+
+def _form(column: Column, cells: pd.Series, schema: Schema) -> Form | None:
+    """How a channel is written: no single series, nor person, decides how others are read."""
+    if not is_text(cells):
+        return None
+    most = schema.shape[0] * (schema.rows_per_person or 1)
+    return find_form(column, text_array(cells, schema.missing_as), max(LEAST, most + 1))
 
 
 def _take(values: np.ndarray, windows: _Windows, schema: Schema) -> np.ndarray:

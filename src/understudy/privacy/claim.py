@@ -265,7 +265,8 @@ def _up_to(many: int, noun: str) -> str:
 def _assumed(plan: PrivacyPlan) -> str:
     """On what the size of the noise rests."""
     (t, c), asked = plan.own.shares, int(plan.own.cohort)
-    server = "" if asked <= SPARSE else ", and that the server follows the protocol"
+    called = min(plan.sites, 2 * t - c - 1)  # the most sites that a server could call at once
+    server = "" if called <= SPARSE else ", and that the server follows the protocol"
     return (
         f"a sum is over at least t = {t} of {asked} sites, or there is none; it is assumed that at "
         f"most c = {c} of them tell others their share of the noise{server}"
