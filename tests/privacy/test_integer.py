@@ -347,6 +347,12 @@ def test_above_a_hundred_sites_the_server_must_follow_the_protocol() -> None:
     assert found[0].adversary == "the server together with up to 20 sites"
 
 
+def test_a_schedule_of_few_among_many_sites_lets_a_server_call_more_than_a_hundred() -> None:
+    few = replace(SITE, asked=100, survivors=80, colluders=10, most=100)
+    found = claims(plan(few, sites=1000, size=100), "os")
+    assert "the server follows the protocol" in found[0].caveats[-1]
+
+
 # Receipts and plans.
 
 
