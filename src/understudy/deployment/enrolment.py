@@ -279,23 +279,26 @@ def _check_fits(folder: Path, reply: Reply) -> None:
 
 def _check_goes_on(before: Listed, after: Listed) -> None:
     """A newer roster may add sites; it may not change the server or the keys of known sites."""
-    known = dict(zip(after.roster.names, after.roster.keys, strict=True))
-    kept = all(
-        known.get(name) == key
-        for name, key in zip(before.roster.names, before.roster.keys, strict=True)
-    )
-    if not kept or after.server_fingerprint != before.server_fingerprint:
-        raise KeysError(
-            "the server and the sites that this folder knows, with the same keys",
-            "other keys",
-            "do not install it; ask the server why, and begin in a new folder if it is right",
-        )
+    if after.server_fingerprint != before.server_fingerprint:
+        raise _others("the server that this folder knows")
     if after.number < before.number:
         raise KeysError(
             f"roster {before.number} or a newer one",
             f"roster {after.number}, an older reply",
             "ask the server for the newest reply",
         )
+    known = dict(zip(after.roster.names, after.roster.keys, strict=True))
+    pinned = zip(before.roster.names, before.roster.keys, strict=True)
+    if any(known.get(name) != key for name, key in pinned):
+        raise _others("the sites that this folder knows")
+
+
+def _others(expected: str) -> KeysError:
+    return KeysError(
+        f"{expected}, with the same keys",
+        "other keys",
+        "do not install it; ask the server why, and begin in a new folder if it is right",
+    )
 
 
 def _sent(path: Path, format: str) -> dict[str, Any]:
