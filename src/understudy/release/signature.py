@@ -62,11 +62,10 @@ class Signed:
     @property
     def words(self) -> str:
         """Who signed, as one sentence."""
-        sites, number = ", ".join(self.signers) or "no site", len(self.roster)
-        said = f"signed by {self.server}, counter-signed by {sites}"
-        return said + (
-            f" (not by {', '.join(self.missing)})" if self.missing else f": all {number}"
-        )
+        sites = ", ".join(self.signers) or "no site"
+        all_signed = f"all {len(self.roster)} sites"
+        rest = f"not by {', '.join(self.missing)}" if self.missing else all_signed
+        return f"signed by {self.server}, counter-signed by {sites} ({rest})"
 
     def holds(self, name: str, manifest: bytes, signature: bytes) -> bool:
         """Whether this party made this signature."""
