@@ -61,18 +61,17 @@ def sign(
 ) -> Release:
     """The release with the server's signature and those of the sites that replied.
 
-    A signature that does not hold is refused: the site signed something else.
+    A reply that is no signature of this release is left out, so that no site can hold up what all
+    have paid for; `Signed.missing` names the site, and so does every `verify`.
     """
     parties, manifest = unsigned(keys, names, run), release.files()[MANIFEST]
-    for name, signature in replies.items():
-        if name not in names or not parties.holds(name, manifest, signature):
-            raise ReleaseError(
-                f"a signature of {name[:60]} for this release",
-                "one that fails",
-                "compare the versions and keys of the site and the server",
-            )
+    held = {
+        name: signature
+        for name, signature in replies.items()
+        if name in names and parties.holds(name, manifest, signature)
+    }
     own = {keys.name: keys.identity.sign(parties.statement(manifest))}
-    return replace(release, signed=replace(parties, signatures={**own, **replies}))
+    return replace(release, signed=replace(parties, signatures={**own, **held}))
 
 
 def check_trust(verdict: Verdict, trusted: Path) -> str:

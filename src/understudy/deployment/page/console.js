@@ -129,6 +129,8 @@ function warn(text) {
   set("banner", text);
 }
 
+let phase = "";
+
 async function refresh() {
   let wait = 2000;
   try {
@@ -139,10 +141,14 @@ async function refresh() {
     }
     const told = await reply.json();
     if (!reply.ok) throw new Error(told.error);
-    if (show(told) === "done") wait = 15000;
+    phase = show(told);
+    if (phase === "done") wait = 15000;
     warn("");
   } catch (error) {
-    warn("The server does not answer. What is below is the last that it said.");
+    const ended = phase === "finishing" || phase === "done";
+    warn(ended
+      ? "The server has ended. Whether the release is there, its own output says."
+      : "The server does not answer. What is below is the last that it said.");
     wait = 5000;
   }
   setTimeout(refresh, document.hidden ? 4 * wait : wait);
