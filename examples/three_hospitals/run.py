@@ -133,7 +133,7 @@ def run(hub: Place, sites: list[Place]) -> None:
     join = ("join", "study.toml", "--keys", "keys", "--data", "rows.csv", "--server", address)
     try:
         for site in sites:
-            processes[site.name] = site.start(*join, "--epsilon", "4", "--yes")
+            processes[site.name] = site.start(*join, "--state", "state", "--cap", "4", "--yes")
         wait(processes)
     finally:
         for process in processes.values():
