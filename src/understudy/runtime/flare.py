@@ -30,6 +30,8 @@ MOST_SITES = 90  # FLARE's gRPC server has 100 threads, and every connection hol
 LARGEST = (1 << 30) + (2 << 20)  # bytes of a message, as `wire` has it
 _SERVER, _CHANNEL, _TOPIC = "server", "understudy", "message"
 _MOMENT = 0.05  # seconds between looks at who is there
+_NOTICED = 1.0  # seconds until FLARE knows that a connection is gone
+_TRIES = 3  # of a message that does not get through
 _BYE = "bye"
 
 
@@ -204,14 +206,29 @@ class FlareTransport:
         return self._cell.core_cell.agents.get(name)
 
     def _ask(self, question: _Question) -> bytes:
-        from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
-        from nvflare.fuel.f3.cellnet.utils import new_cell_message
+        """The reply; a message that did not get through is sent again, which sites do not mind."""
+        for _ in range(_TRIES):
+            self._find(question)
+            code, payload = self._send(question)
+            if code == "ok":
+                return _plain(payload)
+            if question.stop.triggered or code == "timeout":
+                break
+            self._settle(question)
+        raise ConnectionError("connection lost" if self._gone(question) else f"{code}")
 
+    def _find(self, question: _Question) -> None:
+        """Wait for a site that may come back."""
         while (agent := self._agent(question.name)) is None:
             if question.name not in self.awaited() or question.stop.triggered:
                 raise ConnectionError("not connected")
             time.sleep(_MOMENT)
         question.agent = agent
+
+    def _send(self, question: _Question) -> tuple[str, object]:
+        from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
+        from nvflare.fuel.f3.cellnet.utils import new_cell_message
+
         reply = self._cell.send_request(
             channel=_CHANNEL,
             topic=_TOPIC,
@@ -220,9 +237,13 @@ class FlareTransport:
             timeout=max(question.until - time.monotonic(), _MOMENT),
             abort_signal=question.stop,
         )
-        if (code := reply.get_header(MessageHeaderKey.RETURN_CODE)) != "ok":
-            raise ConnectionError("connection lost" if self._gone(question) else f"{code}")
-        return _plain(reply.payload)
+        return reply.get_header(MessageHeaderKey.RETURN_CODE), reply.payload
+
+    def _settle(self, question: _Question) -> None:
+        """Give FLARE a moment to notice that a connection is gone."""
+        until = time.monotonic() + _NOTICED
+        while not self._gone(question) and time.monotonic() < until:
+            time.sleep(_MOMENT)
 
     def _gone(self, question: _Question) -> bool:
         return self._agent(question.name) is not question.agent
