@@ -8,7 +8,7 @@ from __future__ import annotations
 import typer
 
 from understudy import __version__
-from understudy.cli import demo, doctor, keys, predict, recipes, release, schema, study
+from understudy.cli import demo, doctor, keys, ledger, predict, recipes, release, schema, study
 
 __all__ = ["app", "main"]
 
@@ -30,6 +30,7 @@ app.command()(predict.predict)
 app.command()(release.evaluate)
 app.command()(release.verify)
 app.add_typer(keys.app, name="keys")
+app.add_typer(ledger.app, name="ledger")
 app.command()(doctor.doctor)
 
 

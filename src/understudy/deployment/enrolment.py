@@ -17,7 +17,7 @@ from typing import Any
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.x509.oid import NameOID
 
@@ -320,9 +320,8 @@ def _listed(
     roster: Roster | None = None,
     number: int = 0,
 ) -> Listed:
-    der = authority.public_bytes(serialization.Encoding.DER)
-    own = identity.public_key().public_bytes_raw()
-    return Listed(name, own, der, number, roster or Roster((), ()))
+    own, known = identity.public_key().public_bytes_raw(), authority.fingerprint(hashes.SHA256())
+    return Listed(name, own, known, number, roster or Roster((), ()))
 
 
 def _write_roster(folder: Path, listed: Listed, identity: Ed25519PrivateKey) -> None:

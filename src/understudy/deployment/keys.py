@@ -28,7 +28,7 @@ from typing import Any
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
@@ -77,7 +77,7 @@ class Listed:
 
     server: str
     identity: bytes  # the server's
-    authority: bytes  # DER of the authority's certificate
+    authority: bytes  # SHA-256 of the authority's certificate
     number: int  # grows with every change
     roster: Roster
 
@@ -104,22 +104,25 @@ class Listed:
         return {
             "server": self.server,
             "identity": self.identity.hex(),
+            "authority": self.authority.hex(),
             "number": self.number,
             "sites": [{"name": name, "identity": key.hex()} for name, key in pairs],
             "signature": identity.sign(self.statement).hex(),
         }
 
     @classmethod
-    def read(cls, data: dict[str, Any], authority: x509.Certificate) -> Listed:
-        """Checked against the signature of the server that it names."""
+    def read(cls, data: dict[str, Any], authority: x509.Certificate | None = None) -> Listed:
+        """Checked against the signature of the server that it names, and against the authority."""
         try:
             names = tuple(str(site["name"]) for site in data["sites"])
             keys = tuple(bytes.fromhex(site["identity"]) for site in data["sites"])
-            identity, signature = (bytes.fromhex(data[k]) for k in ("identity", "signature"))
-            der = authority.public_bytes(serialization.Encoding.DER)
-            number, roster = int(data["number"]), Roster(names, keys)
-            listed = cls(str(data["server"]), identity, der, number, roster)
+            fields = ("identity", "authority", "signature")
+            identity, hashed, signature = (bytes.fromhex(data[key]) for key in fields)
+            roster = Roster(names, keys)
+            listed = cls(str(data["server"]), identity, hashed, int(data["number"]), roster)
             Ed25519PublicKey.from_public_bytes(identity).verify(signature, listed.statement)
+            if authority is not None and authority.fingerprint(hashes.SHA256()) != hashed:
+                raise ValueError
         except (*_MALFORMED, OverflowError, InvalidSignature, PrivacyError) as error:
             raise KeysError(
                 "a roster as the server signed it",

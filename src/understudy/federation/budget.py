@@ -8,6 +8,7 @@ promise before its first round.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 
 from understudy.errors import BudgetError
@@ -22,12 +23,16 @@ __all__ = ["Budget", "own_noise"]
 
 @dataclass(frozen=True)
 class Budget:
-    """``cap`` is the most ε over all studies; ``solved``: the study's noise follows from its ε."""
+    """``cap`` is the most ε over all studies; ``solved``: the study's noise follows from its ε.
+
+    ``study`` is its name, for people who read the ledger.
+    """
 
     name: str
     cap: float | None = None
     ledger: Path | None = None
     solved: bool = False
+    study: str = ""
 
     def plan(self, whole: PrivacyPlan) -> PrivacyPlan:
         """The study's plan as this site follows it."""
@@ -55,7 +60,9 @@ class Budget:
 
     def reserve(self, book: Ledger, run: str, whole: PrivacyPlan) -> None:
         """Charge the site's ledger with the run's whole promise, once. `check` it first."""
-        book.reserve(run, self._promise(whole), whole.delta, _protected(whole))
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        said = {"study": self.study, "when": now} | ({} if self.cap is None else {"cap": self.cap})
+        book.reserve(run, self._promise(whole), whole.delta, _protected(whole), said)
 
     def charge(self, run: str, whole: PrivacyPlan) -> None:
         """Check and reserve in one go, for a site that keeps its ledger itself."""
