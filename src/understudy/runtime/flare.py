@@ -271,9 +271,7 @@ def _collected(jobs: Mapping[str, Future[bytes]]) -> tuple[dict[str, bytes], dic
 class FlareSite:
     """A site's end; use as a context manager. It calls out, and comes back by itself."""
 
-    def __init__(
-        self, name: str, address: Address, handler: Handler, limit: int = LARGEST
-    ) -> None:
+    def __init__(self, name: str, address: Address, handler: Handler, limit: int = LARGEST) -> None:
         self._handler, self._name = handler, name
         self._cell = _cell(address, name, limit)
         self._cell.register_request_cb(channel=_CHANNEL, topic=_TOPIC, cb=self._answer)
