@@ -1,6 +1,7 @@
-"""One end of a run in tests, as a process with a seed, which no command line offers.
+"""One end of some runs in tests, as a process, with a seed, which no command line offers.
 
-``end.py SEED hub STUDY KEYS PORT OUT`` or ``end.py SEED NAME STUDY KEYS PORT DATA``.
+``end.py SEED PORT KEYS NAME PLACE STUDY …``: the server is "hub", and PLACE the folder of its
+releases; for a site it is the file of its rows. One run after the other, in one process.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from understudy.federation.budget import Budget
 from understudy.runtime.flare import Address, Tls
 from understudy.study import Study
 
-seed, name, path, folder, port, place = sys.argv[1:]
-study, keys = Study.load(path), load_keys(Path(folder) / name)
-if name == "hub":
-    serve(study, Serving(Path(place), keys, port=int(port), seed=int(seed), rows=20, wait=60))
-else:
-    tls = Tls(keys.ca, keys.cert, keys.key, keys.server)
-    state = Path(place).parent / f"{name}.state"
-    joining = prepare(study, Path(place), Budget(name), state, keys, int(seed))
-    attend(joining, Address("localhost", int(port), tls), print)
+seed, port = int(sys.argv[1]), int(sys.argv[2])
+name, place = sys.argv[4], Path(sys.argv[5])
+keys = load_keys(Path(sys.argv[3]) / name)
+address = Address("localhost", port, Tls(keys.ca, keys.cert, keys.key, keys.server))
+for path in map(Path, sys.argv[6:]):
+    study = Study.load(path)
+    if name == "hub":
+        serve(study, Serving(place / path.stem, keys, port=port, seed=seed, rows=20, wait=60))
+    else:
+        state = place.parent / f"{name}.{path.stem}"
+        attend(prepare(study, place, Budget(name), state, keys, seed), address, print)

@@ -58,3 +58,46 @@ trust = "local"
 unit = "record"
 epsilon = 4.0
 """
+
+VAE = """
+[study]
+name = "three"
+schema = "schema.toml"
+recipe = "fedvae"
+rounds = 2
+
+[privacy]
+trust = "local"
+unit = "site"
+noise = 2.0
+
+[training]
+epochs = 1
+"""
+
+VOTES = """
+[study]
+name = "three"
+schema = "schema.toml"
+recipe = "signds"
+rounds = 2
+
+[privacy]
+trust = "local"
+unit = "site"
+epsilon_per_update = 2.0
+"""
+
+SHARED = """
+[study]
+name = "three"
+schema = "schema.toml"
+recipe = "fedmoments"
+
+[privacy]
+trust = "distributed"
+unit = "record"
+epsilon = 4.0
+survivors = 3
+colluders = 1
+"""

@@ -105,6 +105,16 @@ def _cell(address: Address, name: str, limit: int) -> Any:
     return cell
 
 
+def _close(cell: Any, name: str) -> None:
+    """Stop a cell, and make FLARE forget its name, so that a later run can use it."""
+    from nvflare.fuel.f3.stats_pool import StatsPoolManager
+
+    cell.core_cell.stop()
+    cell.core_cell.ALL_CELLS.pop(name, None)
+    for pool in [each for each in StatsPoolManager.pools if each.endswith(f"@{name}")]:
+        del StatsPoolManager.pools[pool]
+
+
 def _foreign(message: Any, name: str) -> Any:
     """A reply, which ends the matter, to what this end must not take in; None to the rest."""
     from nvflare.fuel.f3.cellnet.defs import CellChannel, MessageHeaderKey, MessagePropKey
@@ -156,8 +166,7 @@ class FlareTransport:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._cell.stop()
-        self._cell.core_cell.ALL_CELLS.pop(_SERVER, None)
+        _close(self._cell, _SERVER)
 
     @property
     def ran(self) -> str:
@@ -281,8 +290,7 @@ class FlareSite:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._cell.stop()
-        self._cell.core_cell.ALL_CELLS.pop(self._name, None)
+        _close(self._cell, self._name)
 
     @property
     def connected(self) -> bool:
