@@ -154,10 +154,10 @@ class Simulation(Settings, table="simulation"):
 
 @dataclass(frozen=True)
 class SiteEntry(Settings, table="site"):
-    """``[[site]]``: one file per site"""
+    """``[[site]]``: one file per site, or, over a network, its name alone"""
 
     name: str = setting(MISSING, "the site's name")
-    data: str = setting(MISSING, "path of its rows")
+    data: str | None = setting(None, "path of its rows; over a network each site names its own")
     epsilon: float | None = setting(None, "the site's own limit on its total ε", above=0)
     ledger: str | None = setting(None, "the site's own ledger, kept across studies")
 

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -310,3 +311,13 @@ def test_an_entry_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
 def test_a_ledger_that_cannot_be_written_is_an_error_with_advice(tmp_path: Path, place) -> None:
     with pytest.raises(OutputError, match=r"a ledger that can be written.*create its folder"):
         Ledger(tmp_path / place)
+
+
+def test_the_gap_of_integer_noise_is_kept_and_paid_for(tmp_path: Path) -> None:
+    noise = Event((4.0,), None, 3, gap=1e-12)
+    with Ledger(tmp_path / "site.jsonl") as ledger:
+        ledger.reserve("run", (noise,), 1e-5, "record")
+    with Ledger(tmp_path / "site.jsonl") as ledger:
+        assert ledger.spent() == [noise]
+        assert ledger.total() == cost([noise], 1e-5).epsilon
+        assert ledger.total() > cost([replace(noise, gap=0.0)], 1e-5).epsilon

@@ -8,7 +8,18 @@ from __future__ import annotations
 import typer
 
 from understudy import __version__
-from understudy.cli import demo, doctor, predict, recipes, release, schema, study
+from understudy.cli import (
+    demo,
+    doctor,
+    keys,
+    ledger,
+    network,
+    predict,
+    recipes,
+    release,
+    schema,
+    study,
+)
 
 __all__ = ["app", "main"]
 
@@ -25,10 +36,14 @@ app.command()(recipes.recipes)
 app.add_typer(schema.app, name="schema")
 app.command()(study.plan)
 app.command()(study.run)
+app.command()(network.serve)
+app.command()(network.join)
 app.command()(release.sample)
 app.command()(predict.predict)
 app.command()(release.evaluate)
 app.command()(release.verify)
+app.add_typer(keys.app, name="keys")
+app.add_typer(ledger.app, name="ledger")
 app.command()(doctor.doctor)
 
 

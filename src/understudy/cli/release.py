@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 
 from understudy.cli.console import JSON, QUIET, bar, check_new, plain_errors, print_json, telling
+
+if TYPE_CHECKING:
+    from understudy.release.signature import Signed
 
 __all__ = ["evaluate", "sample", "verify"]
 
@@ -64,35 +68,67 @@ def sample(
             Console().print(said, soft_wrap=True)
 
 
-def verify(release: Path = RELEASE, json: bool = JSON) -> None:
+def verify(
+    release: Path = RELEASE,
+    trust: Path | None = typer.Option(
+        None, "--trust", help="Roster, or key folder: the parties whose signatures must be there."
+    ),
+    json: bool = JSON,
+) -> None:
     """Recompute the plan and claim of a release, draw its sample again and compare every file.
+
+    Signatures are checked too, where there are any.
 
     Examples:
 
       understudy verify release
 
       understudy verify release.zip --json
+
+      understudy verify release --trust roster.json
     """
     with plain_errors(json):
         from understudy.cli.claims import claims_panel
+        from understudy.deployment.signing import check_trust
         from understudy.simulation.verification import verify as verify_release
 
         verdict = verify_release(release)
+        signed = verdict.release.signed
+        trusted = [check_trust(verdict, trust)] if trust else []
+        checks, notes = [*verdict.checks, *trusted], [*verdict.notes, *_unvouched(signed, trust)]
         if json:
             said = [claim.to_dict() for claim in verdict.release.claims]
-            notes = list(verdict.notes)
-            print_json({"ok": True, "checks": [*verdict.checks], "notes": notes, "claims": said})
+            who = signed and {"server": signed.server, "sites": signed.signers}
+            found = {"checks": checks, "notes": notes, "claims": said, "signed": who}
+            print_json({"ok": True, **found, "missing": signed.missing if signed else []})
             return
         console = Console()
-        for check in verdict.checks:
+        for check in checks:
             console.print(f"[green]✓[/] {check}", soft_wrap=True)
-        for note in verdict.notes:
+        for note in notes:
             console.print(f"[yellow]–[/] {note}", soft_wrap=True)
         console.print(claims_panel(verdict.release.claims))
-        console.print(
-            "[dim]The figures follow from the plan and the ledger. That the run was carried out "
-            "as the plan says is something only those who ran it can vouch for.[/]"
+        console.print(f"[dim]{_limits(signed)}[/]")
+
+
+def _unvouched(signed: Signed | None, trust: Path | None) -> list[str]:
+    if signed is None:
+        return ["it is not signed: nobody vouches for it with a key"]
+    if trust is None:
+        return ["whose keys these are was not checked: give --trust ROSTER, from the parties"]
+    return []
+
+
+def _limits(signed: Signed | None) -> str:
+    if signed is None:
+        return (
+            "The figures follow from the plan and the ledger. That the run was carried out as the "
+            "plan says is something only those who ran it can vouch for."
         )
+    return (
+        "The figures follow from the plan and the ledger. Who signed vouches for having taken part "
+        "in this run of this study under this plan; nobody can see that others ran this code."
+    )
 
 
 def evaluate(

@@ -8,6 +8,7 @@ promise before its first round.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 
 from understudy.errors import BudgetError
@@ -22,12 +23,16 @@ __all__ = ["Budget", "own_noise"]
 
 @dataclass(frozen=True)
 class Budget:
-    """``cap`` is the most ε over all studies; ``solved``: the study's noise follows from its ε."""
+    """``cap`` is the most ε over all studies; ``solved``: the study's noise follows from its ε.
+
+    ``study`` is its name, for people who read the ledger.
+    """
 
     name: str
     cap: float | None = None
     ledger: Path | None = None
     solved: bool = False
+    study: str = ""
 
     def plan(self, whole: PrivacyPlan) -> PrivacyPlan:
         """The study's plan as this site follows it."""
@@ -53,16 +58,24 @@ class Budget:
             found = f"{error.expected} (site {self.name})"
             raise BudgetError(found, error.found, error.do) from error
 
+    def after(self, book: Ledger, whole: PrivacyPlan) -> float:
+        """ε of all runs in the site's ledger, and of this one."""
+        return book.total(self._promise(whole), whole.delta)
+
     def reserve(self, book: Ledger, run: str, whole: PrivacyPlan) -> None:
         """Charge the site's ledger with the run's whole promise, once. `check` it first."""
-        book.reserve(run, self._promise(whole), whole.delta, _protected(whole))
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        said = {"study": self.study, "when": now} | ({} if self.cap is None else {"cap": self.cap})
+        book.reserve(run, self._promise(whole), whole.delta, _protected(whole), said)
 
-    def charge(self, run: str, whole: PrivacyPlan) -> None:
-        """Check and reserve in one go, for a site that keeps its ledger itself."""
-        if self.ledger is not None:
-            with Ledger(self.ledger) as book:
-                self.check(book, run, whole)
-                self.reserve(book, run, whole)
+    def charge(self, run: str, whole: PrivacyPlan) -> tuple[int, str] | None:
+        """Check and reserve in one go, for a site that keeps its ledger itself: its position."""
+        if self.ledger is None:
+            return None
+        with Ledger(self.ledger) as book:
+            self.check(book, run, whole)
+            self.reserve(book, run, whole)
+            return book.position
 
     def _promise(self, whole: PrivacyPlan) -> tuple[Event, ...]:
         """What the site spends at most, in the relation of the headline claim."""

@@ -18,16 +18,17 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from understudy.errors import BudgetError, OutputError, ReleaseError
 from understudy.privacy.account import Event, cost, round_up
 from understudy.privacy.clip import Receipt
 
-__all__ = ["Ledger", "read_entries", "receipts_in"]
+__all__ = ["Ledger", "events_in", "read_entries", "receipts_in"]
 
 _ROOT = "0" * 64
 _KINDS = ("open", "charge", "reserve", "release")
@@ -76,6 +77,14 @@ def receipts_in(entries: list[Entry]) -> list[Receipt]:
         return [Receipt(**receipt) for receipt in found]
     except (TypeError, KeyError) as error:
         raise _damaged("a receipt with unknown or missing fields") from error
+
+
+def events_in(body: Entry) -> list[Event]:
+    """What a site reserved for one run."""
+    return [
+        Event(tuple(e["noise"]), e["rate"], e["count"], e.get("epsilon", 0.0), e.get("gap", 0.0))
+        for e in body["events"]
+    ]
 
 
 class Ledger:
@@ -171,11 +180,7 @@ class Ledger:
 
     def spent(self) -> list[Event]:
         """The events of every run reserved so far."""
-        return [
-            Event(tuple(e["noise"]), e["rate"], e["count"], e.get("epsilon", 0.0))
-            for body in self._bodies("reserve")
-            for e in body["events"]
-        ]
+        return [event for body in self._bodies("reserve") for event in events_in(body)]
 
     def total(self, events: tuple[Event, ...] = (), delta: float = 1.0) -> float:
         """ε of every run reserved so far, and of ``events`` at ``delta``: all at the smallest δ."""
@@ -206,11 +211,21 @@ class Ledger:
                 "ask for a smaller ε, or let the data owner raise the cap",
             )
 
-    def reserve(self, run: str, events: tuple[Event, ...], delta: float, unit: str) -> None:
-        """Spend a whole run's promise at a site, once per run id. `check` it first."""
+    def reserve(
+        self,
+        run: str,
+        events: tuple[Event, ...],
+        delta: float,
+        unit: str,
+        said: Mapping[str, str | float] = MappingProxyType({}),
+    ) -> None:
+        """Spend a whole run's promise at a site, once per run id. `check` it first.
+
+        ``said`` is for people who read the ledger: the study's name, the time, the site's cap.
+        """
         if not self.reserved(run):
-            kept = [asdict(event) for event in events]
-            self.append("reserve", {"run": run, "unit": unit, "delta": delta, "events": kept})
+            kept = {"events": [asdict(event) for event in events], **said}
+            self.append("reserve", {"run": run, "unit": unit, "delta": delta, **kept})
 
     def release(self, run: str, head: str, model: str) -> None:
         """Note, once, that the run was released, the head of its ledger and the model's hash.

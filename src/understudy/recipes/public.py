@@ -34,7 +34,7 @@ def notes(study: Study, own: VAEOptions | WAEOptions) -> tuple[str, ...]:
 
 def _refuse_private(study: Study, public: str) -> None:
     """Refuse a file of "public" rows that is a site's own."""
-    private = [site.data for site in study.sites]
+    private = [site.data for site in study.sites if site.data]
     private += [study.simulation.data] if study.simulation else []
     if (study.base / public).resolve() in [(study.base / path).resolve() for path in private]:
         raise StudyError(

@@ -3,9 +3,9 @@
 ``release.json`` is the manifest: the study's public agreement, the plan that follows from it, and
 hashes of every other file, of the agreement and of the schema. Beside it lie the generator
 (safetensors), the public schema, the claims, the ledger, a card and a sample; or, instead of
-generator and sample, a classifier. Scores against real rows are never in it. Nothing in it is
-executed. Every file but the model and the ledger follows from the others, so `verify` can write it
-again and compare.
+generator and sample, a classifier; and, from a federation, its parties' signatures. Scores against
+real rows are never in it. Nothing in it is executed. Every file but the model, the ledger and the
+signatures follows from the others, so `verify` can write it again and compare.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from understudy.release.manifest import (
     versions_here,
 )
 from understudy.release.rows import as_records, features, predictions
+from understudy.release.signature import SIGNATURE_FILE, Signed
 from understudy.rng import Streams
 from understudy.study import agreement_hash
 
@@ -68,7 +69,7 @@ class Release:
     The model is a generator, which `sample` draws from, or a classifier, which `predict` asks.
     ``agreement`` is what the study's parties agreed on, as far as it is public (`Study.agreement`).
     ``rows`` is the size of a generator's sample in the release; ``versions`` is what it was made
-    with.
+    with; ``signed`` is who vouches for it, if anyone does.
     """
 
     agreement: dict[str, Any]
@@ -81,6 +82,7 @@ class Release:
     rows: int = 1000
     path: Path | None = None
     versions: dict[str, str] = field(default_factory=versions_here)
+    signed: Signed | None = None
 
     @property
     def name(self) -> str:
@@ -183,7 +185,19 @@ class Release:
         """Every file of the release, by name."""
         found = {**self.fixed_files(self.claims), **self.sample_file()}
         hashes = {name: sha256(data).hexdigest() for name, data in sorted(found.items())}
-        return {**found, MANIFEST: seal_manifest({**self.manifest, "files": hashes})}
+        manifest = seal_manifest({**self.manifest, "files": hashes})
+        return {**found, MANIFEST: manifest, **self._signature_file(manifest)}
+
+    def _signature_file(self, manifest: bytes) -> dict[str, bytes]:
+        if self.signed is None:
+            return {}
+        if not self.signed.covers(manifest):
+            raise ReleaseError(
+                "the files that were signed",
+                "others: written again with other versions",
+                "copy the folder or zip as it is",
+            )
+        return {SIGNATURE_FILE: self.signed.to_bytes()}
 
     def fixed_files(self, said: Sequence[Claim]) -> dict[str, bytes]:
         """The files that follow to the byte from this release and what it claims."""
@@ -236,6 +250,9 @@ class Release:
         if manifest["study"] != agreement_hash(agreement):
             raise ReleaseError("the agreement that the study hash names", "another", _FETCH)
         (role,) = MODELS.keys() & manifest.keys()  # one of them, or the manifest is malformed
+        signed = Signed.parse(files[SIGNATURE_FILE]) if SIGNATURE_FILE in files else None
+        if signed is not None:
+            signed.check(files[MANIFEST])
         arrays = safetensors.torch.load(files[f"{role}.safetensors"])
         model = MODELS[role].from_dict(manifest[role], arrays)
         versions = manifest["versions"]
@@ -254,6 +271,7 @@ class Release:
             rows=_sample_rows(manifest.get("sample_rows", 0)),
             path=path,
             versions=manifest["versions"],
+            signed=signed,
         )
 
 

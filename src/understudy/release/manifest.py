@@ -12,6 +12,7 @@ import torch
 
 from understudy.errors import ReleaseError
 from understudy.release.archive import Archive
+from understudy.release.signature import SIGNATURE_FILE
 
 __all__ = ["FORMAT", "MALFORMED", "MANIFEST", "read_files", "seal_manifest", "versions_here"]
 
@@ -45,8 +46,13 @@ def _digest(body: dict[str, Any]) -> str:
 
 
 def read_files(archive: Archive) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The manifest, and all files by name, each matched against its hash in the manifest."""
+    """The manifest, and all files by name, each matched against its hash in the manifest.
+
+    The signatures, where there are any, are of the manifest and cannot be in it.
+    """
     found = {MANIFEST: archive.read(MANIFEST)}
+    if SIGNATURE_FILE in archive.names:
+        found[SIGNATURE_FILE] = archive.read(SIGNATURE_FILE)
     manifest = _manifest(found[MANIFEST])
     for name, digest in manifest["files"].items():
         if name not in FILES:

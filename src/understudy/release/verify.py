@@ -36,6 +36,7 @@ from understudy.release.archive import open_archive
 from understudy.release.bundle import Release
 from understudy.release.manifest import MANIFEST, read_files, seal_manifest, versions_here
 from understudy.release.rebuild import Known, agreed, difference
+from understudy.release.signature import SIGNATURE_FILE
 from understudy.study import Study
 
 __all__ = ["Verdict", "verify"]
@@ -73,14 +74,16 @@ def verify(path: str | Path, recipes: Mapping[str, Known] | None = None) -> Verd
     known = (recipes or {}).get(release.recipe)
     planned = _unknown(release) if known is None else _check_recipe(release, known, study)
     notes = (exact, _compare_sample(release, files, drawn), planned)
+    listed = len(files.keys() - {MANIFEST, SIGNATURE_FILE})
     checks = (
-        f"{len(files) - 1} files match the manifest, and there are no others",
+        f"{listed} files match the manifest, and there are no others",
         f"the ledger is an unbroken chain of {len(entries)} entries",
         f"the charges match the plan: {_many(len(entries) - 1, 'round')}",
         *([] if planned else [f"the plan is the one that study {release.study[:12]} leads to"]),
         f"{_many(len(said), 'claim')} recomputed: ε agrees"
         + ("" if exact else " to the last digit"),
         *(["the sample is what the generator draws"] if drawn and not notes[1] else []),
+        *([release.signed.words] if release.signed else []),
     )
     return Verdict(release, checks, tuple(note for note in notes if note))
 
@@ -176,6 +179,8 @@ def _check_files(release: Release, said: Sequence[Claim], files: Files, drawn: F
     fixed = release.fixed_files(said)
     hashes = dict(sorted(json.loads(files[MANIFEST])["files"].items()))
     fixed[MANIFEST] = seal_manifest({**release.manifest, "files": hashes})
+    if release.signed is not None:
+        fixed[SIGNATURE_FILE] = release.signed.to_bytes()
     if files.keys() != {*fixed, *drawn}:
         raise ReleaseError(f"the files {sorted({*fixed, *drawn})}", "others", _DISTRUST)
     for name in sorted(fixed):

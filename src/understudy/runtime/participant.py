@@ -85,12 +85,13 @@ class Participant:
 
     def _joined(self, envelope: Envelope) -> Kept:
         """What the site keeps once it has paid for the run and joined the round."""
-        if not self.store.kept.run:
-            self._pay(envelope.run)
+        kept = self.store.kept
+        paid = kept.paid if kept.run else self._pay(envelope.run)
         if not len(self.sites.join(_ALONE, envelope.round)):
             raise WireError("a round within this site's budget", "one more", "leave the site out")
         return replace(
-            self.store.kept,
+            kept,
+            paid=paid,
             run=envelope.run,
             round=envelope.round,
             allowance=tuple(self.sites.allowance[:, 0].tolist()),
@@ -164,10 +165,10 @@ class Participant:
         if before != (kept.leg if round == kept.round else None):
             raise WireError(f"the legs of a round in order, before {leg!r}", "another", "drop it")
 
-    def _pay(self, run: str) -> None:
+    def _pay(self, run: str) -> tuple[int, str] | None:
         """Charge the site's own ledger; what it spent elsewhere is not the server's to know."""
         try:
-            self.sites.charge(0, run)
+            return self.sites.charge(0, run)
         except BudgetError as error:
             found = "a run that exceeds it"
             raise WireError("a run within this site's cap", found, "leave it out") from error

@@ -20,7 +20,7 @@ from torch import Tensor
 from understudy.errors import OutputError, ReleaseError
 from understudy.federation.checkpoint import write_atomic
 
-__all__ = ["Kept", "Store"]
+__all__ = ["Kept", "Store", "read_kept"]
 
 _MEMORY, _REPLY, _SESSION = "memory/", "reply", "session"
 
@@ -30,7 +30,8 @@ class Kept:
     """The run a site has joined, its last round, rounds left by phase, and the reply it gave.
 
     In a secure sum also the leg of that reply, the hash of what was asked in it, and what the
-    site keeps of the round: secrets of its own and shares of others' (`secure.session`).
+    site keeps of the round: secrets of its own and shares of others' (`secure.session`). ``paid``
+    is where its own ledger stood once it had paid for the run (length and head), if it keeps one.
     """
 
     run: str = ""
@@ -41,6 +42,7 @@ class Kept:
     leg: str = ""
     asked: str = ""
     session: bytes = field(default=b"", repr=False)
+    paid: tuple[int, str] | None = None
 
 
 class Store:
@@ -88,6 +90,7 @@ def _bytes(kept: Kept) -> bytes:
         tensors[name] = torch.frombuffer(bytearray(data or b"\0"), dtype=torch.uint8)
     head = {"run": kept.run, "round": kept.round, "allowance": list(kept.allowance)}
     head |= {"leg": kept.leg, "asked": kept.asked, "open": bool(kept.session)}
+    head |= {"paid": kept.paid}
     said = json.dumps({**head, "answered": bool(kept.reply)})
     body = safetensors.torch.save(tensors, metadata={"kept": said})
     return hashlib.sha256(body).digest() + body
@@ -112,4 +115,11 @@ def _read(data: bytes) -> Kept:
         head["leg"],
         head["asked"],
         session if head["open"] else b"",
+        None if head["paid"] is None else (head["paid"][0], head["paid"][1]),
     )
+
+
+def read_kept(folder: Path) -> Kept | None:
+    """What a site has kept there, without taking its place; None where there is nothing."""
+    path = folder / "site.state"
+    return _read(path.read_bytes()) if path.exists() else None

@@ -43,6 +43,9 @@ __all__ = [
     "encode_sealed",
     "encode_task",
     "encode_told",
+    "malformed",
+    "pack",
+    "unpack",
 ]
 
 MAGIC = b"UNDY"
@@ -109,7 +112,7 @@ def encode_task(task: Task, envelope: Envelope, body: bytes | None = None) -> by
     if not _plain(task.values):
         raise WireError("a task of arrays and plain values", "something else", "fix the recipe")
     header = {"message": "task", **envelope.header(), "values": task.values}
-    return _pack(header, encode_arrays(task.arrays) if body is None else body)
+    return pack(header, encode_arrays(task.arrays) if body is None else body)
 
 
 def encode_leg(
@@ -121,7 +124,7 @@ def encode_leg(
         raise WireError("a task of arrays and plain values", "something else", "fix the recipe")
     header = {"message": "leg", **envelope.header(), "values": values, "told": len(told)}
     arrays = {} if task is None else task.arrays
-    return _pack(header, encode_arrays(arrays) if body is None else body, told)
+    return pack(header, encode_arrays(arrays) if body is None else body, told)
 
 
 def decode_call(data: bytes, agreement: Agreement, site: str) -> tuple[Task, bytes, Envelope]:
@@ -129,14 +132,14 @@ def decode_call(data: bytes, agreement: Agreement, site: str) -> tuple[Task, byt
 
     Refuses what was not agreed on, and what is for another site.
     """
-    header, body = _unpack(data, "task", "leg")
+    header, body = unpack(data, "task", "leg")
     _check(header, {**asdict(agreement), "site": site})
     values, run, leg = (header.get(name) for name in ("values", "run", "leg"))
     round, attempt = (_count(header.get(name)) for name in ("round", "attempt"))
     if not (_plain(values) and isinstance(run, str) and isinstance(leg, str)):
-        raise _malformed("a task with a run and plain values")
+        raise malformed("a task with a run and plain values")
     if (header["message"] == "leg") != bool(leg):
-        raise _malformed("a leg only in a secure sum")
+        raise malformed("a leg only in a secure sum")
     told, body = _told(header, body)
     return Task(_arrays(body), values), told, Envelope(agreement, run, site, round, attempt, leg)
 
@@ -145,14 +148,14 @@ def _told(header: dict[str, Any], body: bytes) -> tuple[bytes, bytes]:
     """What stands before the body, and the body."""
     length = _count(header.get("told", 0))
     if length > len(body):
-        raise _malformed("all that was told")
+        raise malformed("all that was told")
     return body[:length], body[length:]
 
 
 def encode_told(told: bytes, envelope: Envelope) -> bytes:
     """A site's answer in a leg that carries no update: keys, locked shares, a signature."""
     header = {"message": "told", **envelope.header(), "told": len(told)}
-    return _pack(header, encode_arrays({}), told)
+    return pack(header, encode_arrays({}), told)
 
 
 def decode_told(data: bytes, envelope: Envelope) -> bytes:
@@ -163,7 +166,7 @@ def decode_told(data: bytes, envelope: Envelope) -> bytes:
 
 def _count(number: object) -> int:
     if type(number) is not int or number < 0:
-        raise _malformed("a round and an attempt that are whole numbers")
+        raise malformed("a round and an attempt that are whole numbers")
     return number
 
 
@@ -186,7 +189,7 @@ def encode_sealed(sealed: Sealed, envelope: Envelope) -> bytes:
     parts = sealed.parts
     if sealed.kind == "masked":
         parts = {name: _packed(value) for name, value in parts.items()}
-    return _pack(header, encode_arrays(parts))
+    return pack(header, encode_arrays(parts))
 
 
 def _packed(numbers: Tensor) -> Tensor:
@@ -201,7 +204,7 @@ def _packed(numbers: Tensor) -> Tensor:
 def _unpacked(sent: Tensor) -> Tensor:
     """Inverse of `_packed`."""
     if sent.dtype != torch.uint8 or sent.dim() < 2 or not 1 <= sent.shape[-1] <= 8:
-        raise _malformed("packed numbers")
+        raise malformed("packed numbers")
     wide = torch.zeros(*sent.shape[:-1], 8, dtype=torch.uint8)
     wide[..., : sent.shape[-1]] = sent
     return wide.view(torch.int64)[..., 0]
@@ -210,7 +213,7 @@ def _unpacked(sent: Tensor) -> Tensor:
 def encode_refusal(reason: str, agreement: Agreement, site: str) -> bytes:
     """Why a site sends nothing: one of our own messages, which never holds a record's values."""
     header = {"message": "refusal", **asdict(agreement), "site": site, "reason": reason}
-    return _pack(header, encode_arrays({}))
+    return pack(header, encode_arrays({}))
 
 
 def decode_sealed(data: bytes, envelope: Envelope) -> Sealed:
@@ -224,7 +227,7 @@ def decode_sealed(data: bytes, envelope: Envelope) -> Sealed:
 
 def _reply(data: bytes, message: str, envelope: Envelope) -> tuple[dict[str, Any], bytes]:
     """Header and body of a reply that belongs here; a refusal is raised as one."""
-    header, body = _unpack(data, message, "refusal")
+    header, body = unpack(data, message, "refusal")
     if header["message"] == "refusal":
         _check(header, {"site": envelope.site})
         raise Refused("an answer", f"a refusal: {header.get('reason')}", "see the site's log")
@@ -232,7 +235,7 @@ def _reply(data: bytes, message: str, envelope: Envelope) -> tuple[dict[str, Any
     attempt = expected.pop("attempt")
     _check(header, expected)
     if _count(header.get("attempt")) > attempt:
-        raise _malformed("an attempt that was made")
+        raise malformed("an attempt that was made")
     return header, body
 
 
@@ -240,17 +243,18 @@ def _sealed(header: dict[str, Any], parts: dict[str, Tensor]) -> Sealed:
     try:
         receipts = tuple(Receipt(**receipt) for receipt in header["receipts"])
     except (KeyError, TypeError) as error:
-        raise _malformed("receipts with the known fields") from error
+        raise malformed("receipts with the known fields") from error
     if header.get("kind") not in set(get_args(Kind)) - {"share"} or not parts:
-        raise _malformed("a sealed update of a known kind with parts")
+        raise malformed("a sealed update of a known kind with parts")
     if header["kind"] == "masked":
         parts = {name: _unpacked(value) for name, value in parts.items()}
     if any(value.dim() == 0 or len(value) != 1 for value in parts.values()):
-        raise _malformed("the update of one site")  # a stack would count as many
+        raise malformed("the update of one site")  # a stack would count as many
     return Sealed(header["kind"], header["round"], parts, receipts)
 
 
-def _pack(header: dict[str, Any], body: bytes, told: bytes = b"") -> bytes:
+def pack(header: dict[str, Any], body: bytes, told: bytes = b"") -> bytes:
+    """A message: what it is, what is told, and arrays."""
     head = json.dumps(header, allow_nan=False).encode()
     if len(head) > MAX_HEADER or len(told) + len(body) > MAX_BODY:
         raise WireError(
@@ -261,20 +265,20 @@ def _pack(header: dict[str, Any], body: bytes, told: bytes = b"") -> bytes:
     return _PREFIX.pack(MAGIC, VERSION, len(head)) + head + told + body
 
 
-def _unpack(data: bytes, *messages: str) -> tuple[dict[str, Any], bytes]:
-    """The header of a message of one of these kinds, and its body."""
+def unpack(data: bytes, *messages: str) -> tuple[dict[str, Any], bytes]:
+    """The header of a message of one of these kinds, and what stands after it."""
     if not _PREFIX.size <= len(data) <= _PREFIX.size + MAX_HEADER + MAX_BODY:
-        raise _malformed("a message of acceptable size")
+        raise malformed("a message of acceptable size")
     magic, version, length = _PREFIX.unpack_from(data)
     if magic != MAGIC:
-        raise _malformed("a message that starts with UNDY")
+        raise malformed("a message that starts with UNDY")
     if version != VERSION:
         raise WireError(
             f"wire version {VERSION}", f"{version}", "install the same Understudy version"
         )
     start = _PREFIX.size + length
     if length > MAX_HEADER or start > len(data):
-        raise _malformed("a complete header")
+        raise malformed("a complete header")
     return _header(data[_PREFIX.size : start], messages), data[start:]
 
 
@@ -282,9 +286,9 @@ def _header(data: bytes, messages: Sequence[str]) -> dict[str, Any]:
     try:
         header = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise _malformed("a JSON header") from error
+        raise malformed("a JSON header") from error
     if not isinstance(header, dict) or header.get("message") not in messages:
-        raise _malformed(f"a {' or '.join(messages)} message")
+        raise malformed(f"a {' or '.join(messages)} message")
     return header
 
 
@@ -302,8 +306,9 @@ def _arrays(data: bytes) -> dict[str, Tensor]:
     try:
         return safetensors.torch.load(data)
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
-        raise _malformed("an intact safetensors body") from error
+        raise malformed("an intact safetensors body") from error
 
 
-def _malformed(expected: str) -> WireError:
+def malformed(expected: str) -> WireError:
+    """A message that no end of ours has sent."""
     return WireError(expected, "a malformed or truncated message", "drop it; ask for it again")

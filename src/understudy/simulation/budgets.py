@@ -24,9 +24,10 @@ _OWN = "the run's ledger"
 def site_budgets(study: Study) -> list[Budget]:
     """The budget of each named site."""
     solved = study.privacy.epsilon is not None
+    places = [study.base / site.ledger if site.ledger else None for site in study.sites]
     return [
-        Budget(site.name, site.epsilon, study.base / site.ledger if site.ledger else None, solved)
-        for site in study.sites
+        Budget(site.name, site.epsilon, place, solved, study.name)
+        for site, place in zip(study.sites, places, strict=True)
     ]
 
 

@@ -41,15 +41,29 @@ def load_sites(
             raise StudyError(f"{study.n_sites} sites", f"{len(sites)}", "match the study")
         return _pack([coded(records) for records in sites])
     if study.sites:
+        _check_named(study)
         return _pack([_encode_site(study, entry, progress, coded) for entry in study.sites])
     if study.simulation is None:
         raise StudyError("[simulation] or [[site]] entries", "neither", "say where the rows are")
     return _split(study, progress, coded, rng=rng)
 
 
+def _check_named(study: Study) -> None:
+    """In one process every site's rows must be at hand."""
+    for entry in study.sites:
+        if entry.data is None:
+            raise StudyError(
+                f"site.data of site {entry.name}",
+                "it is missing",
+                "add the path of its rows; or run the study over a network, with understudy "
+                "serve and understudy join",
+            )
+
+
 def _encode_site(
     study: Study, entry: SiteEntry, progress: Progress | None, coded: Coded
 ) -> Encoded:
+    assert entry.data is not None
     try:
         return coded(read(study.base / entry.data, study.schema, progress=progress))
     except DataError as error:

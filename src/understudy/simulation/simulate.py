@@ -35,8 +35,6 @@ from understudy.privacy.ledger import Ledger, receipts_in
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import build
 from understudy.release.bundle import MOST_ROWS, Release
-from understudy.release.classifier import Classifier
-from understudy.release.generator import Generator
 from understudy.release.rebuild import agreed
 from understudy.runtime.in_process import InProcess
 from understudy.runtime.loopback import Loopback
@@ -50,7 +48,7 @@ from understudy.simulation.loading import load_sites
 from understudy.simulation.workplace import workplace
 from understudy.study import Study
 
-__all__ = ["Doing", "run", "run_apart"]
+__all__ = ["Doing", "prepared", "run", "run_apart", "terms", "trained"]
 
 Doing = Literal["reading", "training"]
 Progress = Callable[[Doing, int, int], None]  # what, how many files or rounds are done, of how many
@@ -99,13 +97,19 @@ def run_apart(study: Study, sites: Sequence[Records] | None = None, **options: A
     return _run(study, sites, _How(**options, apart=True))
 
 
-def _run(study: Study, sites: Sequence[Records] | None, how: _How) -> Release:
+def prepared(study: Study, rows: int) -> Recipe:
+    """The recipe of a study that can be run and verified, for a sample of so many rows."""
     recipe = build(study)
     claims(recipe.plan, "os")  # a plan that no claim can be made for is refused here
     agreed(study.agreement(), study.schema)  # and an agreement that `verify` could not read
-    if not 0 <= how.rows <= MOST_ROWS:
+    if not 0 <= rows <= MOST_ROWS:
         sample = f"a sample of 0 to {MOST_ROWS:,} rows"
-        raise StudyError(sample, f"{how.rows}", "ask for 1000; draw more from the release")
+        raise StudyError(sample, f"{rows}", "ask for 1000; draw more from the release")
+    return recipe
+
+
+def _run(study: Study, sites: Sequence[Records] | None, how: _How) -> Release:
+    recipe = prepared(study, how.rows)
     out = None if how.out is None else Path(how.out)
     with workplace(out, how.resume) as folder:
         journal = Journal.open(folder, study, how.seed, how.resume)
@@ -128,8 +132,7 @@ def _run(study: Study, sites: Sequence[Records] | None, how: _How) -> Release:
                 Checkpoint(folder) if out is not None else None,
                 partial(how.tell, "training"),
             )
-            model = recipe.finish(engine.train(), rng=journal.streams.child("finish"))
-            release = _release(study, recipe, model, engine, how.rows)
+            release = trained(study, engine, how.rows)
             note_release(study, journal.run, ledger.head, release.model_hash)
         if out is not None:
             release.save(out)
@@ -138,8 +141,7 @@ def _run(study: Study, sites: Sequence[Records] | None, how: _How) -> Release:
 
 def _sites(study: Study, recipe: Recipe, data: Shards, journal: Journal, folder: Path) -> Sites:
     whole = recipe.plan
-    plans = site_plans(study, whole) or [whole] * len(data)
-    allowance = np.array([[p.participations for p in own.phases] for own in plans], np.int64).T
+    allowance, noise = terms(whole, site_plans(study, whole) or [whole] * len(data))
     names = study.site_names
     return Sites(
         recipe,
@@ -149,10 +151,17 @@ def _sites(study: Study, recipe: Recipe, data: Shards, journal: Journal, folder:
         SiteMemory(recipe.memory, names, folder),
         journal.streams,
         journal.source,
-        allowance.copy(),
-        np.array([_noise(own) for own in plans]) if own_noise(whole) else None,
+        allowance,
+        noise,
         site_budgets(study),
     )
+
+
+def terms(whole: PrivacyPlan, plans: Sequence[PrivacyPlan]) -> tuple[np.ndarray, np.ndarray | None]:
+    """Rounds that each site joins by its own plan ``[phases, N]``, and the noise of its own."""
+    joins = [[phase.participations for phase in own.phases] for own in plans]
+    noise = np.array([_noise(own) for own in plans]) if own_noise(whole) else None
+    return np.array(joins, np.int64).T.copy(), noise
 
 
 def _noise(plan: PrivacyPlan) -> float:
@@ -195,10 +204,10 @@ def _apart(
     return Networked(Loopback(handlers), held.names, agreement, run)
 
 
-def _release(
-    study: Study, recipe: Recipe, model: Generator | Classifier, engine: Engine, rows: int
-) -> Release:
-    ledger = engine.ledger
+def trained(study: Study, engine: Engine, rows: int) -> Release:
+    """Train to the end, and make the release."""
+    recipe, ledger = engine.recipe, engine.ledger
+    model = recipe.finish(engine.train(), rng=engine.streams.child("finish"))
     recipe.plan.settles(receipts_in(ledger.entries))
     return Release(
         agreement=study.agreement(),

@@ -1,0 +1,139 @@
+"""What ``serve`` and ``join`` show: who is there, what leaves a site, and what it costs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from understudy.cli.claims import claims_panel
+from understudy.cli.console import print_hanging
+from understudy.cli.training import say_done
+from understudy.deployment.console import start
+from understudy.deployment.joining import Joining, Spent
+from understudy.deployment.keys import Keys, load_keys
+from understudy.deployment.status import Status
+from understudy.errors import StudyError
+from understudy.privacy.claim import claims, round_up
+from understudy.privacy.plan import Phase, PrivacyPlan
+from understudy.release.bundle import Release
+from understudy.runtime.flare import Address, Tls, check_flare
+from understudy.runtime.reach import probe
+
+__all__ = ["agree", "follow", "key_folder", "reach", "say_served", "show_page"]
+
+
+def key_folder(folder: Path | None, insecure: bool) -> Keys | None:
+    """The keys to use; without any only if that is said aloud."""
+    if folder is not None and insecure:
+        raise StudyError("--keys or --insecure", "both", "leave --insecure out")
+    if folder is None and not insecure:
+        raise StudyError(
+            "keys, for an encrypted connection between known parties",
+            "none",
+            "add --keys FOLDER (understudy keys init at the server, request at a site); or, for "
+            "tests on one machine, --insecure",
+        )
+    return None if folder is None else load_keys(folder)
+
+
+@contextmanager
+def follow(quiet: bool) -> Iterator[Callable[[Status], None]]:
+    """Print each new line of a run's log."""
+    seen: list[str] = []
+
+    def tell(status: Status) -> None:
+        fresh = [line for line in status.log if line not in seen]
+        seen.extend(fresh)
+        for line in () if quiet else fresh:
+            print(line, flush=True)
+
+    yield tell
+
+
+def show_page(folder: Path, port: int | None) -> None:
+    """Open the console page of a run, and print its address, which has a token in it."""
+    if port is not None:
+        print(f"the run is shown at {start(folder, port)}", flush=True)
+
+
+def say_served(release: Release, out: Path) -> None:
+    """What the run claims, who signed it, and what to do with it."""
+    say_done(release, out)
+    if release.signed is not None:
+        print(f"  signed by {', '.join(release.signed.signatures)}")
+        print(f"  understudy verify {shlex.quote(str(out))} --trust ROSTER")
+
+
+def agree(joining: Joining, yes: bool) -> None:
+    """Show what will leave this site and what it costs, and ask."""
+    console, plan = Console(), joining.recipe.plan
+    console.print(_leaving(joining))
+    console.print(claims_panel(claims(plan, joining.sites.source.name)))
+    for line in _cost(joining.spent(), plan, joining.budget.ledger):
+        print_hanging(console, "  ", line)
+    if run := joining.run:
+        print_hanging(console, "  ", f"This site has joined run {run[:8]} and goes on with it.")
+    if not yes and not typer.confirm("Take part?"):
+        console.print("Nothing was sent, and nothing was spent.")
+        raise typer.Exit(1)
+
+
+def _leaving(joining: Joining) -> Table:
+    plan = joining.recipe.plan
+    title = f"what leaves {escape(joining.name)} for {escape(joining.study.name)}, and nothing else"
+    table = Table(title=title, title_justify="left", header_style="dim")
+    for heading in ("part", "size", "how often", "how it is protected"):
+        table.add_column(heading, overflow="fold")
+    for phase in plan.phases:
+        for part in phase.parts:
+            shape = " × ".join(map(str, part.shape))
+            size = f"{shape} numbers, {part.bytes / 1e3:,.3g} kB"
+            table.add_row(part.name, size, _often(phase), part.mechanism.describe(part))
+    for row in _besides(plan):
+        table.add_row(*row)
+    return table
+
+
+def _often(phase: Phase) -> str:
+    times = "once" if phase.participations == 1 else f"up to {phase.participations} times"
+    return f"{times}, in {phase.rounds} round(s)"
+
+
+def _besides(plan: PrivacyPlan) -> Iterator[tuple[str, str, str, str]]:
+    """What travels beside the parts."""
+    if plan.trust == "distributed":
+        size = f"about {(400 + 300 * plan.sites) / 1e3:.1f} kB"
+        said = "fresh public keys, encrypted shares and signatures: nothing of the rows"
+        yield "keys of a secure sum", size, "in each round that it joins", said
+    yield "greeting", "about 2 kB", "once per connection", "study, hashes, version, clock: no rows"
+    yield "signature", "64 bytes", "once, at the end", "that it took part in this run"
+
+
+def _cost(spent: Spent, plan: PrivacyPlan, ledger: Path | None) -> Iterator[str]:
+    if not plan.private:
+        yield "No noise is added: this study protects nothing, and no ledger can add it up."
+        return
+    yield f"By this site's ledger {ledger}: ε = {round_up(spent.before)} spent before,"
+    left = "no cap is set (--cap)"
+    if spent.cap is not None:
+        left = f"the cap is {spent.cap:g}, {spent.cap - spent.after:.3g} would be left"
+    yield f"ε = {round_up(spent.after)} with this run; {left}. It is charged before the first answer."
+
+
+def reach(server: str, keys: Keys | None) -> Address:
+    """The server's address, once it is known to answer as this site expects."""
+    check_flare()
+    host, _, port = server.rpartition(":")
+    if not host or not port.isdigit():
+        raise StudyError("--server HOST:PORT", repr(server), "e.g. --server hub.example:8702")
+    tls = None if keys is None else Tls(keys.ca, keys.cert, keys.key, keys.server)
+    address = Address(host, int(port), tls)
+    probe(address)
+    return address

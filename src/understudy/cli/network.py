@@ -1,0 +1,130 @@
+"""``understudy serve`` and ``understudy join``: a study over a network, one command at each end."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import typer
+
+from understudy.cli.console import QUIET, plain_errors
+from understudy.cli.study import STUDY
+
+__all__ = ["join", "serve"]
+
+PORT = 8702
+KEYS = typer.Option(None, "--keys", help="This party's key folder (understudy keys).")
+INSECURE = typer.Option(
+    False, "--insecure", help="Without keys: nothing is encrypted, and any party can be anyone."
+)
+
+
+def serve(
+    study: Path = STUDY,
+    out: Path = typer.Option(..., "--out", "-o", help="The release folder (or .zip) to make."),
+    keys: Path | None = KEYS,
+    host: str = typer.Option("localhost", help="The address of this machine to listen on."),
+    port: int = typer.Option(PORT, help="The port that sites connect to."),
+    resume: bool = typer.Option(False, "--resume", help="Continue an interrupted run."),
+    wait: float = typer.Option(600.0, min=0, help="Seconds to wait for sites that are missing."),
+    deadline: float = typer.Option(600.0, min=0.1, help="Seconds a site has for an answer."),
+    rows: int = typer.Option(1000, help="Rows of the sample inside the release."),
+    console: int | None = typer.Option(
+        None, min=0, max=65535, help="Show the run on a page, at this port of this machine alone."
+    ),
+    insecure: bool = INSECURE,
+    quiet: bool = QUIET,
+) -> None:
+    """Coordinate a study with sites that join over a network.
+
+    It waits for every site that the study names, compares study, plan and
+    keys with each, and then trains. Sites may leave and come back. When too
+    few are there it pauses, and --resume continues: after that, after Ctrl-C
+    and after a crash, and no round is paid for twice.
+
+    Examples:
+
+      understudy serve study.toml --out release --keys hub-keys --host 0.0.0.0
+
+      understudy serve study.toml --out release --keys hub-keys --resume
+    """
+    with plain_errors():
+        from understudy.cli.attending import follow, key_folder, say_served, show_page
+        from understudy.deployment.serving import Serving
+        from understudy.deployment.serving import serve as run
+        from understudy.study import Study
+
+        with follow(quiet) as tell:
+            how = Serving(
+                out=out,
+                keys=key_folder(keys, insecure),
+                host=host,
+                port=port,
+                resume=resume,
+                wait=wait,
+                deadline=deadline,
+                rows=rows,
+                again=_again(study, out, keys, host, port, console),
+                tell=tell,
+                opened=lambda folder: show_page(folder, console),
+            )
+            release = run(Study.load(study), how)
+        say_served(release, out)
+
+
+def join(
+    study: Path = STUDY,
+    data: Path = typer.Option(..., "--data", help="This site's rows."),
+    server: str = typer.Option(f"localhost:{PORT}", help="HOST:PORT of the server."),
+    keys: Path | None = KEYS,
+    site: str = typer.Option("", help="This site's name, if --insecure; else its keys say it."),
+    state: Path | None = typer.Option(
+        None,
+        help="Folder for what this site must not lose; by default NAME.understudy by the data.",
+    ),
+    ledger: Path | None = typer.Option(None, help="This site's ledger; by default in --state."),
+    cap: float | None = typer.Option(None, min=0, help="The most ε over all studies in it."),
+    yes: bool = typer.Option(False, "--yes", "-y", help="Do not ask."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Do everything but connect."),
+    insecure: bool = INSECURE,
+) -> None:
+    """Take part in a study with this site's own rows.
+
+    Before it connects it shows what will leave this machine, how it is
+    protected and what it costs by this site's ledger, and asks. It can be
+    stopped and started again: it comes back where it was, and never draws
+    noise twice for one round.
+
+    Examples:
+
+      understudy join study.toml --data rows.csv --server hub.example:8702 --keys my-keys
+
+      understudy join study.toml --data rows.csv --keys my-keys --cap 4 --dry-run
+    """
+    with plain_errors():
+        from understudy.cli.attending import agree, key_folder, reach
+        from understudy.deployment.attendance import attend
+        from understudy.deployment.joining import prepare
+        from understudy.federation.budget import Budget
+        from understudy.study import Study
+
+        own = key_folder(keys, insecure)
+        name = site or (own.name if own else "")
+        folder = state or data.resolve().parent / f"{name}.understudy"
+        loaded = Study.load(study)
+        budget = Budget(name, cap, ledger, loaded.privacy.epsilon is not None)
+        joining = prepare(loaded, data, budget, folder, own)
+        agree(joining, yes or dry_run)
+        if not dry_run:
+            attend(joining, reach(server, own), lambda line: print(line, flush=True))
+
+
+def _again(
+    study: Path, out: Path, keys: Path | None, host: str, port: int, console: int | None
+) -> str:
+    """The command that continues this run."""
+    secured = f"--keys {shlex.quote(str(keys))}" if keys else "--insecure"
+    named = f"{shlex.quote(str(study))} --out {shlex.quote(str(out))}"
+    where = f"--host {shlex.quote(host)} --port {port}"
+    page = "" if console is None else f" --console {console}"
+    return f"understudy serve {named} {secured} {where}{page} --resume"

@@ -1,0 +1,116 @@
+"""What a site answers while it is connected: greetings, tasks, and the end of the run."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Event, Lock
+
+from understudy.deployment.joining import Joining
+from understudy.deployment.signing import countersign
+from understudy.errors import UnderstudyError, WireError
+from understudy.runtime.flare import Address, FlareSite
+from understudy.runtime.greeting import Farewell, Terms, kind_of, run_of
+from understudy.runtime.participant import Participant
+from understudy.runtime.wire import encode_refusal
+
+__all__ = ["Attendant", "attend"]
+
+_LOG = logging.getLogger(__name__)
+_LAST_WORDS = 1.0  # seconds for the last reply to get out
+Tell = Callable[[str], None]
+
+
+@dataclass
+class Attendant:
+    """Answers every message; ``over`` is set when the run is, or cannot begin (``error``)."""
+
+    joining: Joining
+    tell: Tell = lambda line: None
+    over: Event = field(default_factory=Event)
+    error: UnderstudyError | None = None
+    _participant: Participant | None = None
+    _run: str = ""
+    _lock: Lock = field(default_factory=Lock)
+
+    def handle(self, data: bytes) -> bytes:
+        """The reply, or a refusal that says why in words that hold nothing of the rows."""
+        with self._lock:
+            try:
+                return self._answer(data)
+            except UnderstudyError as error:
+                return self._refusal(str(error))
+            except Exception:  # its words may hold what rows say: they stay here
+                _LOG.exception("site %s could not answer", self.joining.name)
+                return self._refusal("an error at the site")
+
+    def _refusal(self, reason: str) -> bytes:
+        return encode_refusal(reason, self.joining.agreement, self.joining.name)
+
+    def _answer(self, data: bytes) -> bytes:
+        kind, run = kind_of(data), run_of(data)
+        if kind == "hello":
+            return self._welcome(data, run)
+        if kind == "bye":
+            return self._farewell(data)
+        return self._in(run).handle(data)
+
+    def _in(self, run: str) -> Participant:
+        if self._participant is None:
+            self._participant, self._run = self.joining.participant(run), run
+        if run != self._run:
+            raise WireError("the run this site has joined", "another", "join it in another folder")
+        return self._participant
+
+    def _welcome(self, data: bytes, run: str) -> bytes:
+        name = self.joining.name
+        theirs, own = Terms.decode(data, "hello", name), self.joining.terms
+        try:
+            own.check(theirs, "the server")
+            self._in(run)
+        except UnderstudyError as error:
+            self._end(error)
+            if not own.differences(theirs):
+                raise
+        else:
+            self.tell(f"the server agrees on study, plan and keys; run {run[:8]}")
+        if skew := own.skew(theirs):
+            self.tell(f"the server's clock and ours differ by {skew:.0f} s: check both")
+        return own.encode("welcome", run, name)
+
+    def _farewell(self, data: bytes) -> bytes:
+        name, joining = self.joining.name, self.joining
+        said = Farewell.decode(data, name)
+        if self._participant is None or said.run != self._run:
+            self._in(said.run)
+        if joining.keys is None:
+            signature = b""
+        else:
+            plan = joining.recipe.plan.to_dict()
+            joined = {"run": said.run, "study": joining.study.hash, "plan": plan}
+            names = list(joining.study.site_names)
+            signature = countersign(said.manifest, joining.keys, names, joined)
+        joining.finish(said.run, said.head, said.model)
+        self.tell("the run is over: the release is signed, and noted in the ledger")
+        self._end(None)
+        return said.signed(name, signature)
+
+    def _end(self, error: UnderstudyError | None) -> None:
+        self.error = error
+        self.over.set()
+
+
+def attend(joining: Joining, address: Address, tell: Tell) -> None:
+    """Connect, and answer until the run is over; an error that ends it is raised."""
+    attendant = Attendant(joining, tell)
+    there = None
+    with FlareSite(joining.name, address, attendant.handle) as site:
+        while not attendant.over.wait(0.5):
+            if site.connected is not there:
+                there = site.connected
+                tell("connected to the server" if there else "waiting for the server")
+        time.sleep(_LAST_WORDS)
+    if attendant.error is not None:
+        raise attendant.error

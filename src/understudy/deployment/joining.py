@@ -1,0 +1,231 @@
+"""A site's end of a run over a network: its rows, its ledger, its state, and what it agrees to.
+
+Everything is read and checked before a connection is made. The site keeps its state in a folder
+of its own, with one folder per run it has joined; it may be stopped and started again at any time.
+It joins one run of a study at a time: another server, or the same one starting over, is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from understudy.data.encode import encode
+from understudy.data.shards import Shards
+from understudy.data.table import read
+from understudy.deployment.keys import Keys
+from understudy.errors import OutputError, ReleaseError, StudyError, unwritable
+from understudy.federation.budget import Budget
+from understudy.federation.memory import SiteMemory
+from understudy.federation.recipe import Recipe
+from understudy.federation.secure.party import Party
+from understudy.federation.secure.roster import Roster
+from understudy.federation.sites import Sites
+from understudy.privacy.ledger import Ledger
+from understudy.rng import NoiseSource, Streams
+from understudy.runtime.greeting import Terms
+from understudy.runtime.participant import Participant
+from understudy.runtime.store import Kept, Store, read_kept
+from understudy.runtime.wire import Agreement
+from understudy.simulation.simulate import prepared, terms
+from understudy.study import Study
+
+__all__ = ["Joining", "Spent", "prepare"]
+
+_DONE = "finished"  # in the folder of a run that is over
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What the site's ledger says, in the headline's ε: before this run, and with it."""
+
+    before: float
+    after: float
+    cap: float | None
+
+
+@dataclass(frozen=True)
+class Joining:
+    """A site that is ready to join: checked, and nothing spent. ``keys`` None: without TLS."""
+
+    study: Study
+    recipe: Recipe
+    sites: Sites
+    budget: Budget
+    state: Path
+    keys: Keys | None
+
+    @property
+    def name(self) -> str:
+        """Of the site."""
+        return self.sites.names[0]
+
+    @property
+    def agreement(self) -> Agreement:
+        """What both ends must have in common."""
+        return Agreement.of(self.study.hash, self.recipe)
+
+    @property
+    def terms(self) -> Terms:
+        """What this end takes for granted."""
+        roster = "" if self.keys is None else self.roster.hash.hex()
+        return Terms(self.agreement, self.study.agreement(), roster, self.sites.source.name)
+
+    @property
+    def roster(self) -> Roster:
+        """The keys of all sites of the study."""
+        assert self.keys is not None
+        return self.keys.seated(list(self.study.site_names))[0]
+
+    @property
+    def run(self) -> str:
+        """The run that this site has joined and not finished, or empty."""
+        begun = [kept.run for place, kept in self._kept() if not (place / _DONE).exists()]
+        return begun[-1] if begun else ""
+
+    def _kept(self) -> list[tuple[Path, Kept]]:
+        """What the site has kept of the runs of this study, oldest first."""
+        places = sorted(self.state.glob(f"{self._prefix}*"), key=lambda each: each.stat().st_mtime)
+        found = [(place, read_kept(place)) for place in places]
+        return [(place, kept) for place, kept in found if kept is not None and kept.run]
+
+    @property
+    def _prefix(self) -> str:
+        return f"{self.study.hash[:16]}-"
+
+    def spent(self) -> Spent:
+        """What the run costs by the site's own ledger; refuses what its cap does not allow."""
+        assert self.budget.ledger is not None
+        with Ledger(self.budget.ledger) as book:
+            self._check_book(book)
+            plan = self.recipe.plan
+            self.budget.check(book, self.run, plan)
+            before = book.total(delta=plan.delta)
+            if book.reserved(self.run):
+                return Spent(before, before, self.budget.cap)
+            return Spent(before, self.budget.after(book, plan), self.budget.cap)
+
+    def _check_book(self, book: Ledger) -> None:
+        """Refuse an older copy of the ledger: it must hold all that this site has paid."""
+        for place in sorted(self.state.iterdir()):
+            kept = read_kept(place) if place.is_dir() else None
+            if kept is not None and kept.paid is not None and not book.holds(*kept.paid):
+                raise ReleaseError(
+                    f"{book.path.name} with every entry it had when this site last paid",
+                    f"{len(book.entries)} entries, and some are missing",
+                    "restore its newest copy; a ledger must never go back",
+                )
+
+    def participant(self, run: str) -> Participant:
+        """The site in one run, as it was left, or new to it."""
+        if (joined := self.run) not in ("", run):
+            raise StudyError(
+                "the run of this study that this site has joined and paid for",
+                "another one",
+                f"go on with the first (serve --resume); or move {self._place(joined).name} out of "
+                "the state folder, and pay again",
+            )
+        place = self._place(run)
+        place.mkdir(mode=0o700, exist_ok=True)
+        store = Store(place)
+        self._check_paid(store.kept, run)
+        return Participant(self.sites, self.agreement, store, self._party())
+
+    def _place(self, run: str) -> Path:
+        return self.state / f"{self._prefix}{hashlib.sha256(run.encode()).hexdigest()[:16]}"
+
+    def _check_paid(self, kept: Kept, run: str) -> None:
+        """A run that was paid for goes on from what was kept of it, or not at all."""
+        assert self.budget.ledger is not None
+        with Ledger(self.budget.ledger) as book:
+            if book.released(run) is not None or (book.reserved(run) and not kept.run):
+                raise ReleaseError(
+                    "the state of a run that this site has paid for",
+                    "none, or one that is over",
+                    "restore the newest copy of the state folder, or leave this run for good",
+                )
+
+    def _party(self) -> Party | None:
+        if self.recipe.plan.trust != "distributed":
+            return None
+        if self.keys is None:
+            raise StudyError(
+                "keys, where no server is trusted", "--insecure", "make keys: understudy keys"
+            )
+        roster, identity = self.keys.seated(list(self.study.site_names))
+        return Party(identity, roster)
+
+    def finish(self, run: str, head: str, model: str) -> None:
+        """Note in the ledger what came of the run; its folder is not used again."""
+        assert self.budget.ledger is not None
+        with Ledger(self.budget.ledger) as book:
+            book.release(run, head, model)
+        (self._place(run) / _DONE).touch()
+
+
+def prepare(
+    study: Study,
+    data: Path,
+    budget: Budget,
+    state: Path,
+    keys: Keys | None,
+    seed: int | None = None,
+) -> Joining:
+    """Read and encode a site's rows, build the plan, open its state; nothing is spent.
+
+    ``seed`` is for tests: whoever knows it can repeat the noise, and the claims say so.
+    """
+    study = _with_rows(study, budget.name, data)
+    recipe = prepared(study, 0)
+    if keys is not None:
+        keys.seated(list(study.site_names))
+    state, budget = _opened(state, replace(budget, study=study.name))
+    capped = recipe.plan.unit != "record"
+    rows = encode(study.schema, read(data, study.schema), capped=capped)
+    streams = Streams.from_seed(seed)
+    seeded = NoiseSource.seeded(streams.child("noise", 0))
+    allowance, noise = terms(recipe.plan, [budget.plan(recipe.plan)])
+    sites = Sites(
+        recipe,
+        [budget.name],
+        np.array([list(study.site_names).index(budget.name)]),
+        Shards.pack(rows, [np.arange(len(rows))]),
+        SiteMemory(recipe.memory, [budget.name]),
+        streams,
+        NoiseSource.system() if seed is None else seeded,
+        allowance,
+        noise,
+        [budget],
+    )
+    return Joining(study, recipe, sites, budget, state, keys)
+
+
+def _with_rows(study: Study, name: str, data: Path) -> Study:
+    """The study with this site's own rows, as far as this site knows it."""
+    if name not in [entry.name for entry in study.sites]:
+        raise StudyError(
+            f"a [[site]] entry for {name}",
+            ", ".join(entry.name for entry in study.sites) or "none",
+            "use the study file that all sites agreed on; --site names this one",
+        )
+    own = str(data.resolve())
+    entries = tuple(
+        replace(entry, data=own if entry.name == name else None, epsilon=None, ledger=None)
+        for entry in study.sites
+    )
+    return replace(study, sites=entries)
+
+
+def _opened(state: Path, budget: Budget) -> tuple[Path, Budget]:
+    """The state folder, and the budget with a ledger in it if no other is named."""
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(state.name, error) from error
+    if not state.is_dir():
+        raise OutputError("a folder for this site's state", "a file", "name another --state")
+    ledger = budget.ledger or state / "ledger.jsonl"
+    return state, replace(budget, ledger=ledger)

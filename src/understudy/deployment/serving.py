@@ -1,0 +1,222 @@
+"""The server's end of a run over a network: from the first greeting to the signed release.
+
+The same engine, ledger, journal and checkpoints as `understudy run`, with sites that are reached
+through `FlareTransport`. A server that was killed goes on with ``resume``: rounds that it had
+charged and not completed stay charged, and are not run again.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from understudy.deployment.keys import Keys
+from understudy.deployment.reception import Reception, Report
+from understudy.deployment.signing import sign
+from understudy.deployment.status import Promised, SiteStatus, Status
+from understudy.errors import KeysError, StudyError, WireError
+from understudy.federation.checkpoint import Checkpoint
+from understudy.federation.engine import Engine
+from understudy.federation.gather import Gather, PlainSum
+from understudy.federation.masking import SecureSum
+from understudy.federation.recipe import Recipe
+from understudy.federation.secure.roster import Roster
+from understudy.privacy.claim import claims
+from understudy.privacy.ledger import Ledger
+from understudy.privacy.plan import PrivacyPlan
+from understudy.release.bundle import Release
+from understudy.release.manifest import MANIFEST
+from understudy.runtime.flare import MOST_SITES, Address, FlareTransport, Tls, check_flare
+from understudy.runtime.greeting import Farewell, Terms
+from understudy.runtime.networked import Networked
+from understudy.runtime.wire import Agreement
+from understudy.simulation.budgets import begin
+from understudy.simulation.journal import Journal
+from understudy.simulation.simulate import prepared, trained
+from understudy.simulation.workplace import workplace
+from understudy.study import Study
+
+__all__ = ["Serving", "serve"]
+
+_HEADER = 4 << 20  # bytes of a message beside the numbers of an update
+_NUMBER = 16  # bytes of a number on its way, at most
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What `serve` is asked for. ``keys`` None: without TLS, signatures or secure sums.
+
+    ``wait`` is how long to wait for sites that are missing, ``deadline`` for an answer; ``again``
+    is the command that goes on after a pause. ``seed`` is for tests and marks the claims.
+    """
+
+    out: Path
+    keys: Keys | None
+    host: str = "localhost"
+    port: int = 8702
+    resume: bool = False
+    wait: float = 600.0
+    deadline: float = 600.0
+    rows: int = 1000
+    again: str = ""
+    seed: int | None = None
+    tell: Callable[[Status], None] = lambda status: None
+    opened: Callable[[Path], None] = lambda folder: None
+
+    @property
+    def address(self) -> Address:
+        """Where this server listens."""
+        keys = self.keys
+        tls = None if keys is None else Tls(keys.ca, keys.cert, keys.key, keys.name)
+        return Address(self.host, self.port, tls)
+
+
+def serve(study: Study, how: Serving) -> Release:
+    """Wait for the sites, train, and make the release that they sign."""
+    check_flare()
+    study, recipe = _checked(study, how)
+    _check_port(how)
+    with workplace(how.out, how.resume) as folder, ExitStack() as stack:
+        how.opened(folder)
+        journal = Journal.open(folder, study, how.seed, how.resume)
+        ledger = stack.enter_context(Ledger(folder / "ledger.jsonl"))
+        report = Report(_status(study, recipe.plan, journal), folder, how.tell)
+        transport = FlareTransport(
+            list(study.site_names), how.address, how.wait, _largest(recipe.plan)
+        )
+        stack.enter_context(transport)
+        terms = _terms(study, recipe, journal, how)
+        reception = Reception(transport, terms, journal.run, report, how.wait, how.again)
+        reception.open()
+        begin(study, recipe.plan, journal, ledger)
+        release = _trained(study, recipe, journal, ledger, reception, how)
+        release = _closed(release, reception, journal, ledger, how)
+        release.save(how.out)
+        report.say("the release is complete", phase="done", next="")
+    return release
+
+
+def _checked(study: Study, how: Serving) -> tuple[Study, Recipe]:
+    """The study as the server knows it: no site's rows, cap or ledger; and its recipe."""
+    names = list(study.site_names)
+    if not study.sites or len(names) > MOST_SITES:
+        raise StudyError(
+            f"1 to {MOST_SITES} [[site]] entries",
+            f"{len(study.sites)}",
+            "name every site: [[site]] name = …; a simulation is run by understudy run",
+        )
+    if how.keys is not None:
+        how.keys.seated(names)
+        if how.keys.role != "server":
+            raise KeysError("a server's keys", f"those of site {how.keys.name}", "use its own")
+    recipe = prepared(study, how.rows)
+    if how.keys is None and recipe.plan.trust == "distributed":
+        raise StudyError(
+            "keys, where no server is trusted", "--insecure", "make keys: understudy keys init"
+        )
+    bare = tuple(replace(entry, data=None, epsilon=None, ledger=None) for entry in study.sites)
+    return replace(study, sites=bare), recipe
+
+
+def _check_port(how: Serving) -> None:
+    """Refuse an address that cannot be listened on: FLARE would not say so."""
+    try:
+        with socket.create_server((how.host, how.port)):
+            pass
+    except OSError as error:
+        raise WireError(
+            f"to listen on {how.host}:{how.port}",
+            str(error.strerror or error),
+            "end what is using the port, or choose another --port; --host must be this machine's",
+        ) from error
+
+
+def _largest(plan: PrivacyPlan) -> int:
+    """Bytes of the largest message that a site may send."""
+    numbers = (sum(int(np.prod(part.shape)) for part in phase.parts) for phase in plan.phases)
+    return _HEADER + _NUMBER * max(numbers) + 4096 * plan.sites
+
+
+def _status(study: Study, plan: PrivacyPlan, journal: Journal) -> Status:
+    sites = tuple(SiteStatus(name) for name in study.site_names)
+    promised = Promised.of(claims(plan, journal.source.name))
+    return Status(study.name, plan.length, sites, promised)
+
+
+def _terms(study: Study, recipe: Recipe, journal: Journal, how: Serving) -> Terms:
+    roster = "" if how.keys is None else _roster(study, how.keys).hash.hex()
+    agreement = Agreement.of(study.hash, recipe)
+    return Terms(agreement, study.agreement(), roster, journal.source.name)
+
+
+def _roster(study: Study, keys: Keys) -> Roster:
+    return keys.seated(list(study.site_names))[0]
+
+
+def _trained(
+    study: Study,
+    recipe: Recipe,
+    journal: Journal,
+    ledger: Ledger,
+    reception: Reception,
+    how: Serving,
+) -> Release:
+    plan, names = recipe.plan, list(study.site_names)
+    networked = Networked(
+        reception.transport, names, reception.terms.agreement, journal.run, how.deadline
+    )
+    gather: Gather = PlainSum(plan, journal.source)
+    if plan.trust == "distributed":
+        assert how.keys is not None
+        roster, agreed = _roster(study, how.keys), networked.agreement.hash
+        gather = SecureSum(plan, journal.source, networked, roster, agreed, journal.run)
+
+    def begin_round(round: int, rounds: int) -> None:
+        _tell_failures(networked, reception.report)
+        if round < rounds:
+            reception.enough(_least(plan, round))
+            reception.report.say(f"round {round + 1} of {rounds}", round=round)
+
+    engine = Engine(
+        recipe,
+        networked,
+        gather,
+        ledger,
+        journal.streams,
+        journal.source,
+        Checkpoint(ledger.path.parent),
+        begin_round,
+    )
+    release = trained(study, engine, how.rows)
+    reception.report.say("all rounds are done", phase="finishing", round=plan.length)
+    return release
+
+
+def _tell_failures(networked: Networked, report: Report) -> None:
+    """Why sites were left out of the last exchange."""
+    if networked.failures:
+        said = (f"{name} was left out: {why}"[:300] for name, why in networked.failures.items())
+        report.say(*said)
+
+
+def _least(plan: PrivacyPlan, round: int) -> int:
+    """Sites without which a round is not begun: the plan's survivors, or more than half."""
+    phase = plan.at(round)
+    return max(phase.survivors if plan.trust == "distributed" else 0, plan.sites // 2 + 1)
+
+
+def _closed(
+    release: Release, reception: Reception, journal: Journal, ledger: Ledger, how: Serving
+) -> Release:
+    """The release, signed by the server and by the sites that answered."""
+    manifest = release.files()[MANIFEST]
+    farewell = Farewell(journal.run, ledger.head, release.model_hash, manifest)
+    signatures = reception.close(farewell, min(how.deadline, 60.0))
+    if how.keys is None:
+        return release
+    return sign(release, how.keys, list(reception.names), journal.run, signatures)

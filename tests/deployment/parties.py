@@ -1,0 +1,98 @@
+"""Shared by tests of real processes: enrolled key folders, free ports, processes ended by id."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from understudy.deployment.enrolment import (
+    approve,
+    install,
+    make_server,
+    make_site,
+    read_reply,
+    read_request,
+)
+
+SITES = ("north", "south", "east")
+HERE = Path(__file__).parent
+
+
+def enrol(folder: Path, sites: tuple[str, ...] = SITES) -> Path:
+    """A server ("hub") and sites, all with keys in folders of their names."""
+    make_server(folder / "hub", "hub", ["localhost"])
+    requests = [read_request(make_site(folder / name, name)[1]) for name in sites]
+    for name, reply in approve(folder / "hub", requests).items():
+        install(folder / name, read_reply(folder / name, reply))
+    return folder
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def eventually(true: Callable[[], object], seconds: float = 20.0) -> None:
+    """Wait until something holds; fail if it does not in time."""
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.02)
+
+
+class Process:
+    """A Python process with its output in a file; killed by id at the end."""
+
+    def __init__(self, log: Path, *command: object, limit: int | None = None) -> None:
+        self.log, self.command = log, [sys.executable, *map(str, command)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        with log.open("ab") as out:
+            self.process = subprocess.Popen(
+                self.command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=environment
+            )
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.process.pid, number)
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            self.send(signal.SIGCONT)
+            self.process.kill()
+        self.process.wait(10)
+
+    def ended(self, seconds: float = 60.0) -> int:
+        """The exit code, once it has ended by itself."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running; it said:\n{self.said[-3000:]}") from None
+
+
+@contextmanager
+def processes() -> Iterator[Callable[..., Process]]:
+    """Starts processes; none outlives the test."""
+    started: list[Process] = []
+
+    def start(*arguments: object) -> Process:
+        log, *command = arguments
+        assert isinstance(log, Path)
+        started.append(Process(log, *command))
+        return started[-1]
+
+    try:
+        yield start
+    finally:
+        for each in started:
+            each.kill()
