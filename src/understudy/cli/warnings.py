@@ -9,6 +9,7 @@ from understudy.privacy.claim import round_up
 from understudy.privacy.plan import PrivacyPlan
 from understudy.privacy.select import Selection
 from understudy.recipes import infos
+from understudy.recipes.measured import advice
 from understudy.recipes.options import VAEOptions
 from understudy.simulation import site_plans
 from understudy.study import Study
@@ -20,11 +21,12 @@ _FEW_NOISED, _FEW_VOTES = 20, 100  # the smallest studies that gave useful resul
 
 
 def warnings(study: Study, plan: PrivacyPlan) -> list[str]:
-    """Why little will be learned, if so: few, idle or reluctant sites, or choices near random."""
+    """Why little will be learned, if so: few or idle sites, the wrong recipe, random choices."""
     rules = [p.mechanism for p in plan.own.parts if isinstance(p.mechanism, Selection)]
     found = [said(rule, plan) for rule in rules for said in (_of_chance, _of_votes)]
     first = (_of_few_sites(study, plan), _of_idle(plan, study.schema), _of_classes(study, plan))
-    return [warning for warning in (*first, *_of_caps(study, plan), *found) if warning]
+    told = (*first, *advice(study, plan), *_of_caps(study, plan), *found)
+    return [warning for warning in told if warning]
 
 
 def _of_few_sites(study: Study, plan: PrivacyPlan) -> str:
