@@ -8,11 +8,8 @@ It falsifies; it certifies nothing.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
-from math import comb
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +18,20 @@ import pytest
 import torch
 
 from contracts.toys import MAKERS, TOYS, engine, rows, study
+from understudy.audit.neighbours import VALUES, Neighbour, shorter, with_rows
+from understudy.audit.neighbours import neighbours as audited
+from understudy.audit.replay import compared
+from understudy.audit.trace import traced
 from understudy.data.encode import encode
 from understudy.data.shards import Shards
 from understudy.federation.gather import PlainSum
-from understudy.federation.recipe import State, Task
 from understudy.federation.site import Site, seal
 from understudy.federation.sites import Sites
-from understudy.privacy.clip import Bounded, Receipt, Sealed
+from understudy.privacy.clip import Bounded, Sealed
 from understudy.privacy.discrete import DiscreteGaussian
 from understudy.privacy.gaussian import Gaussian
-from understudy.privacy.integer import Grid, IntegerGaussian
+from understudy.privacy.integer import IntegerGaussian
 from understudy.privacy.ledger import receipts_in
-from understudy.privacy.mechanism import Use
 from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection
@@ -43,9 +42,10 @@ from understudy.rng import Draws, NoiseSource, Streams
 from understudy.simulation import run_apart
 from understudy.study import Study
 
+__all__ = ["VALUES", "Neighbour", "shorter", "traced", "with_rows"]  # for the tests beside it
+
 EVERY = {**RECIPES, **TOYS}
 SITES, EACH = 3, 4
-Choice = Selection | Response
 
 # Smaller nets for speed; a recipe that is not named here runs with its own defaults.
 _NETS = {"widths": [4], "decoder_widths": [4], "latent": 2}
@@ -125,55 +125,12 @@ def small_shards(kind: str = "table") -> Shards:
     return replace(shards, x=shards.x.clone(), y=shards.y.clone())
 
 
-# Neighbours: (what changed, the data, the silent sites, the factor on the sensitivity).
-
-
-@dataclass(frozen=True)
-class Neighbour:
-    """A data set that differs in one unit."""
-
-    name: str
-    data: Shards
-    factor: float = 1.0
-    silent: tuple[int, ...] = ()
-
-
-def with_rows(data: Shards, rows: list[int], x: Any, y: int) -> Shards:
-    changed = replace(data, x=data.x.clone(), y=data.y.clone())
-    changed.x[rows] = torch.as_tensor(x, dtype=changed.x.dtype)
-    changed.y[rows] = y
-    return changed
-
-
-def shorter(data: Shards, site: int, by: int) -> Shards:
-    counts = data.counts.clone()
-    counts[site] -= by
-    return replace(data, counts=counts)
-
-
-VALUES = {"zeros": 0.0, "ones": 1.0, "wild": 1e6, "negative": -1e6, "nan": torch.nan}
+# Neighbours and replay: the product's own audit, on small data.
 
 
 def neighbours(unit: str, trust: str, kind: str = "table") -> list[Neighbour]:
     """Removed and replaced units; values beyond the schema test the clip, not the encoder."""
-    data, site = small_shards(kind), 1
-    size = {"record": 1, "person": 2, "site": EACH}[unit]
-    last = list(range((site + 1) * EACH - size, (site + 1) * EACH))
-    found = []
-    for name, value in VALUES.items():
-        for label in (0, 1):
-            changed = with_rows(data, last, value, label)
-            found.append(Neighbour(f"replaced by {name}, class {label}", changed, 2.0))
-    if unit != "site":
-        found.append(Neighbour("removed", shorter(data, site, size)))
-        for name in ("wild", "ones"):
-            extreme = with_rows(data, last, VALUES[name], 1)
-            found.append(Neighbour(f"{name} against none", extreme))
-    elif trust == "central":
-        found.append(Neighbour("absent", data, silent=(site,)))
-    else:
-        found.append(Neighbour("emptied", shorter(data, site, EACH)))
-    return found
+    return audited(small_shards(kind), unit, trust, size={"person": 2}.get(unit, 1))
 
 
 def base_of(neighbour: Neighbour, unit: str, kind: str = "table") -> Neighbour:
@@ -184,175 +141,15 @@ def base_of(neighbour: Neighbour, unit: str, kind: str = "table") -> Neighbour:
     return Neighbour("base", data)
 
 
-# Replay.
-
-
-@dataclass
-class Trace:
-    """All that a run handed to its mechanisms, and all that came out at the end."""
-
-    queries: list[tuple[tuple, torch.Tensor, float]] = field(default_factory=list)
-    rounded: list[tuple[torch.Tensor, float]] = field(default_factory=list)
-    choices: list[tuple[tuple, torch.Tensor, Choice]] = field(default_factory=list)
-    receipts: list[Receipt] = field(default_factory=list)
-    sealed: list[tuple] = field(default_factory=list)
-    tasks: list[bytes] = field(default_factory=list)
-    ledger: str = ""
-    state: dict[str, torch.Tensor] = field(default_factory=dict)
-
-
-def _key(use: Use, value: torch.Tensor) -> tuple:
-    return (use.part.name, use.part.where, use.round, tuple(value.shape), use.unit)
-
-
-def _frozen(trace: Trace, original: Callable) -> Callable:
-    """A mechanism that notes its input and returns the same output whatever the input."""
-
-    def add_noise(self: Gaussian | IntegerGaussian, bounded: Bounded, use: Use):
-        _, receipts = original(self, bounded, use)
-        key = _key(use, bounded.value)
-        place = sum(k == key for k, _, _ in trace.queries)
-        trace.queries.append((key, bounded.value.double().clone(), bounded.sensitivity))
-        trace.receipts += receipts
-        seed = zlib.crc32(repr((key, place)).encode())
-        drawn = torch.randn(bounded.value.shape, generator=torch.Generator().manual_seed(seed))
-        noise = 0.1 * bounded.sensitivity * drawn.double()
-        return (
-            _reduced(noise, self, use) if isinstance(self, IntegerGaussian) else noise
-        ), receipts
-
-    return add_noise
-
-
-def _reduced(value: torch.Tensor, mechanism: IntegerGaussian, use: Use) -> torch.Tensor:
-    """A share that holds this value, near enough."""
-    numbers = (value / mechanism.grid(use.part).spacing).round().long()
-    return numbers & (2 ** mechanism.bits(use.part) - 1)
-
-
-def _noted_rounding(trace: Trace, original: Callable) -> Callable:
-    """Whole numbers are compared too: what is noised in shares are these."""
-
-    def rounded(self: IntegerGaussian, value: torch.Tensor, grid: Grid, draws: Draws):
-        found = original(self, value, grid, draws)
-        trace.rounded.append((found.double(), grid.limit))
-        return found
-
-    return rounded
-
-
-def _frozen_choice(trace: Trace, original: Callable) -> Callable:
-    """The same for a mechanism of pure ε: what it says comes from another update."""
-
-    def chosen(self: Choice, value: torch.Tensor, use: Use):
-        key = _key(use, value)
-        place = sum(k == key for k, _, _ in trace.choices)
-        trace.choices.append((key, value.clone(), self))
-        seed = Streams.from_seed(zlib.crc32(repr((key, place)).encode()))
-        draws = seed.sites("frozen", use.round, range(len(value)))
-        message, receipts = original(self, torch.zeros_like(value), replace(use, draws=draws))
-        trace.receipts += receipts
-        return message, receipts
-
-    return chosen
-
-
-def traced(
-    recipe: Any,
-    folder: Path,
-    data: Shards,
-    silent: tuple[int, ...] = (),
-    chunk: int | None = 1,
-) -> Trace:
-    """A whole run of the real engine, ``chunk`` sites at a time, with frozen mechanisms."""
-    trace = Trace()
-    folder.mkdir()
-    made, ledger = engine(recipe, folder, data=data, seed=7, chunk=chunk)
-    made.runtime.sites.allowance[:, list(silent)] = 0
-    answer = made.runtime.sites.answer
-
-    def watched(task: Task, round: int, clients: np.ndarray) -> tuple[Sealed, State]:
-        sealed, kept = answer(task, round, clients)
-        trace.sealed.append((sealed.kind, sealed.round, sealed.receipts, sorted(sealed.parts)))
-        if sealed.kind == "entrusted" and recipe.plan.unit == "site":
-            for part in recipe.plan.at(round).parts:
-                norm = float(sealed.parts[part.name].double().flatten(1).norm(dim=1).max())
-                limit = part.mechanism.bound
-                assert norm <= limit, f"{part.name} left its site with norm {norm:g}"
-        blob = [(k, v.numpy().tobytes()) for k, v in sorted(task.arrays.items())]
-        trace.tasks.append(repr((blob, sorted(task.values.items()))).encode())
-        return sealed, kept
-
-    with ledger, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(made.runtime.sites, "answer", watched)
-        for noised in (Gaussian, IntegerGaussian):
-            patch.setattr(noised, "add_noise", _frozen(trace, noised.add_noise))
-        noted = _noted_rounding(trace, IntegerGaussian._rounded)
-        patch.setattr(IntegerGaussian, "_rounded", noted)
-        for kind in (Selection, Response):
-            patch.setattr(kind, "seal", _frozen_choice(trace, kind.seal))
-        trace.state = made.train()
-    trace.ledger = (folder / "ledger.jsonl").read_text()
-    return trace
-
-
 def check_replay(
     recipe: Any, folder: Path, base: Neighbour, neighbour: Neighbour, chunk: int | None = 1
 ) -> float:
     """Fail if the two runs differ in more than they may; the largest share of it that they use."""
     one = traced(recipe, folder / "one", base.data, base.silent, chunk)
     two = traced(recipe, folder / "two", neighbour.data, neighbour.silent, chunk)
-    assert one.ledger == two.ledger, "the ledger depends on the data"
-    assert one.receipts == two.receipts, "receipts depend on the data"
-    keys = [[key for key, _, _ in trace.queries] for trace in (one, two)]
-    assert keys[0] == keys[1], "control flow depends on the data"
-    if not neighbour.silent:
-        assert one.sealed == two.sealed and one.tasks == two.tasks, "what travels diverges"
-    assert one.state.keys() == two.state.keys()
-    for name in one.state:
-        assert torch.equal(one.state[name], two.state[name]), f"{name} passed the noise by"
-    used = _compare_choices(recipe.plan, one, two)
-    for (a, most), (b, _) in zip(one.rounded, two.rounded, strict=True):
-        distance = float((a - b).norm())
-        assert distance <= neighbour.factor * most, f"{neighbour.name}: rounding moved {distance:g}"
-    per_unit: dict[tuple, float] = {}
-    for (key, a, bound), (_, b, declared) in zip(one.queries, two.queries, strict=True):
-        assert bound == declared == recipe.plan.at(key[2]).part(key[0]).mechanism.bound
-        moved = (a - b).flatten(1).norm(dim=1)  # of each site in the stack
-        distance = float(moved.norm())
-        assert np.isfinite(distance), "a query is not finite"
-        limit = neighbour.factor * bound * (1 + 1e-9)
-        assert distance <= limit, f"{neighbour.name}: {key[0]} moved {distance:g} > {limit:g}"
-        used = max(used, distance / limit)
-        if key[1] != "step":
-            per_unit[key[:3]] = per_unit.get(key[:3], 0.0) + int((moved > 0).sum())
-    assert all(count <= 1 for count in per_unit.values()), "one unit moved several sites' queries"
+    findings, used = compared(recipe.plan, one, two, neighbour)
+    assert not findings, findings
     return used
-
-
-def _compare_choices(plan: PrivacyPlan, one: Trace, two: Trace) -> float:
-    """Fail where choices depend on data by more than their ε, or on more than one site's."""
-    keys = [[key for key, _, _ in trace.choices] for trace in (one, two)]
-    assert keys[0] == keys[1], "control flow depends on the data"
-    moved: dict[tuple, int] = {}
-    for (key, a, rule), (_, b, other) in zip(one.choices, two.choices, strict=True):
-        assert rule == other == plan.at(key[2]).part(key[0]).mechanism, "not what was promised"
-        assert ratio(rule) <= np.exp(rule.epsilon) * (1 + 1e-9)
-        differs = (a != b).reshape(len(a), -1).any(1)
-        moved[key[:3]] = moved.get(key[:3], 0) + int(differs.sum())
-    assert all(count <= 1 for count in moved.values()), "one unit moved several sites' choices"
-    return float(any(moved.values()))
-
-
-def ratio(rule: Choice) -> float:
-    """The most by which a message's probability can differ between two updates."""
-    weights = rule.chances.weights  # as they are drawn
-    if isinstance(rule, Response):
-        return max(weights) / min(weights)
-    rest = rule.pool - rule.top
-    ways = [comb(rule.top, i) * comb(rest, rule.output - i) for i in range(rule.output + 1)]
-    chances = [Fraction(weight, n) for weight, n in zip(weights, ways, strict=True)]
-    return float(max(chances) / min(chances))
 
 
 # A stack of sites.

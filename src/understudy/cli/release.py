@@ -143,6 +143,11 @@ def evaluate(
         metavar="FILE.safetensors",
         help="Images: Inception-v3 weights, to add the FID; see docs/evaluation.md.",
     ),
+    attacks: bool = typer.Option(
+        False,
+        "--attacks",
+        help="Also attack the rows: --real are members, --test (needed) are controls.",
+    ),
     seed: int = typer.Option(0, help="Seed of the classifiers and pictures."),
     force: bool = typer.Option(False, "--force", help="Overwrite an earlier report."),
     quiet: bool = QUIET,
@@ -158,9 +163,11 @@ def evaluate(
       understudy evaluate release --real train.csv --test test.csv --out report
 
       understudy evaluate release --real train.npz --out report
+
+      understudy evaluate release --real members.csv --test others.csv --attacks --out report
     """
     with plain_errors(json):
-        from understudy.cli.scores import scores_table, verdict_panel
+        from understudy.cli.scores import attacks_panel, scores_table, verdict_panel
         from understudy.evaluation.compare import evaluate as score_release
         from understudy.evaluation.compare import remove_report
         from understudy.release import Release
@@ -176,6 +183,7 @@ def evaluate(
                 out,
                 test=test,
                 inception=inception,
+                attacks=attacks,
                 rng=Streams.from_seed(seed),
                 progress=tick,
             )
@@ -186,6 +194,8 @@ def evaluate(
             console.print(verdict_panel(scores))
             if scores.utility.students or scores.forecasts.models:
                 console.print(scores_table(scores))
+            if scores.attacks is not None:
+                console.print(attacks_panel(scores.attacks))
             for note in scores.notes:
                 console.print(f"[yellow]–[/] {note}")
             console.print(f"[green]✓[/] report in [bold]{out / 'report.html'}[/]", soft_wrap=True)

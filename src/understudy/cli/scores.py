@@ -11,15 +11,17 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from understudy.evaluation.attacks.outcome import FOUND
+from understudy.evaluation.attacks.suite import Attacks
 from understudy.evaluation.compare import Scores
 from understudy.evaluation.forecasts import REPEATING
 from understudy.evaluation.report import TONES, written
 from understudy.evaluation.score import Score
 from understudy.evaluation.utility import StudentScores
 from understudy.evaluation.verdict import Verdict
-from understudy.evaluation.words import figure
+from understudy.evaluation.words import figure, percent
 
-__all__ = ["scores_table", "verdict_panel"]
+__all__ = ["attacks_panel", "scores_table", "verdict_panel"]
 
 COLOURS = {"fit": "green", "limited": "yellow", "unfit": "red", "unknown": "dim"}
 STYLES = {"good": "green", "middle": "yellow", "bad": "red", "open": "dim"}
@@ -94,3 +96,39 @@ def _add_scores(table: Table, students: Sequence[StudentScores], decimals: int) 
 
 def _figure(score: Score | None, decimals: int) -> str:
     return "–" if score is None else figure(score.value, decimals)
+
+
+TONE = {"nothing": "green", "found": "yellow", "unclear": "dim", "broken": "red", "unknown": "dim"}
+
+
+def attacks_panel(attacks: Attacks) -> Panel:
+    """What was tried, what it found, and what the claim allows."""
+    colour = TONE[attacks.level]
+    parts: list[RenderableType] = [Text(attacks.headline, style=f"bold {colour}")]
+    if attacks.found:
+        parts += [Text(), _attack_lines(attacks)]
+    if attacks.bound is not None:
+        bound = attacks.bound
+        parts.append(
+            Text(f"\nthe claim allows an advantage of {figure(bound.value)} at most, {bound.words}")
+        )
+    if attacks.average_case is not None:
+        mu = figure(attacks.average_case.mu, 4)
+        parts.append(Text(f"average-case privacy μ = {mu}: an estimate, not an ε", style="dim"))
+    parts += [Text(line, style="dim") for line in attacks.notes]
+    title = "attacks (internal: reveals statistics of the real data)"
+    return Panel(Group(*parts), title=title, title_align="left", border_style=colour)
+
+
+def _attack_lines(attacks: Attacks) -> Table:
+    """A line per attack: success on members and controls, and their difference."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("", "members", "controls", "advantage", "95 % interval", "p", ""):
+        table.add_column(heading, justify="left" if heading == "" else "right", no_wrap=True)
+    for a in attacks.found:
+        rates = (percent(a.members.value), percent(a.controls.value), figure(a.advantage.value))
+        ends = f"{figure(a.advantage.low)} to {figure(a.advantage.high)}"
+        p = "< .001" if a.p < 0.001 else figure(a.p)
+        said = Text(a.level, style="yellow" if a.level == FOUND else "green")
+        table.add_row(a.name, *rates, ends, p, said)
+    return table

@@ -24,6 +24,7 @@ from understudy.data.schema import Schema
 from understudy.data.table import Records, read
 from understudy.errors import OutputError, UnderstudyError, unwritable
 from understudy.evaluation.advice import Circumstances, advise
+from understudy.evaluation.attacks.suite import Attacks, attack
 from understudy.evaluation.embedding import embed
 from understudy.evaluation.fidelity import Fidelity, measure_fidelity
 from understudy.evaluation.forecasts import Forecasts, measure_forecasts
@@ -48,6 +49,8 @@ TEST_SHARE = 0.3
 FILES = ("scores.json", "report.html")
 READ = 80
 """So many thousandths of the progress are for reading images."""
+ATTACKED = 600
+"""So many are done when attacks begin, where there are any."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class Scores:
     manifest: Mapping[str, Any]
     notes: tuple[str, ...]
     folder: Path
+    attacks: Attacks | None = None
 
     @property
     def report(self) -> Path:
@@ -77,6 +81,7 @@ class Scores:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, marked as the page is."""
+        attacked = {} if self.attacks is None else {"attacks": self.attacks.to_dict()}
         return {
             "format": "understudy-scores-1",
             "mark": INTERNAL,
@@ -87,6 +92,7 @@ class Scores:
             "utility": {"mark": INTERNAL, **plain(self.utility)},
             "forecasts": {"mark": INTERNAL, **plain(self.forecasts)},
             "fidelity": {"mark": INTERNAL, **plain(self.fidelity)},
+            **{name: {"mark": INTERNAL, **found} for name, found in attacked.items()},
             "privacy": {"mark": "public", "claims": [claim.to_dict() for claim in self.claims]},
             "provenance": {"mark": "public", "release": self.manifest},
         }
@@ -99,21 +105,30 @@ def evaluate(
     *,
     test: Records | str | Path | None = None,
     inception: str | Path | None = None,
+    attacks: bool = False,
     rng: Streams | None = None,
     progress: Progress = silent,
 ) -> Scores:
     """Score ``release`` against ``real`` rows and write the report into ``out``.
 
     Deterministic given ``rng`` (without one, a fixed default). ``inception`` is a safetensors
-    file with the FID weights of Inception-v3: images then get their FID as well. ``progress`` is
-    called with a stage in words, the work done and the work in all.
+    file with the FID weights of Inception-v3: images then get their FID as well. ``attacks`` tries
+    what synthetic rows give away of ``real`` rows, the members, with ``test`` rows as controls.
+    ``progress`` is called with a stage in words, the work done and the work in all.
     """
+    if attacks and test is None:
+        raise UnderstudyError(
+            "test rows that no site held, for the attacks to be compared on",
+            "none",
+            "add --test FILE, or leave out --attacks",
+        )
     from understudy.evaluation.report import Material, render  # matplotlib takes a second to load
 
     folder = _checked(Path(out), release)
     network = None if inception is None else _inception(inception, release.schema)
     streams = rng or Streams.from_seed(0)
-    schema = release.schema
+    schema, whole = release.schema, progress
+    progress = share(whole, 0, ATTACKED) if attacks else whole
     train, held, notes, same = _real_rows(schema, real, test, streams, progress)
     synthetic = _synthetic_rows(release, max(LEAST, len(train)), streams)
     sides = (synthetic, train, held)
@@ -126,7 +141,11 @@ def evaluate(
     said = replace(said, remarks=remarks(schema, found, same))
     progress("a map of records", 900, 1000)
     places = embed(held, synthetic, rng=streams.child("map"))
-    progress("report", 950, 1000)
+    tried, claims = None, tuple(release.claims)
+    if attacks:
+        part, tell = streams.child("attacks"), share(whole, ATTACKED, 980)
+        tried = attack(schema, sides, claims, rng=part, progress=tell)
+    whole("report", 950 if tried is None else 980, 1000)
     rows = {"synthetic": len(synthetic), "train": len(train), "test": len(held)}
     scores = Scores(
         name=schema.name,
@@ -135,15 +154,16 @@ def evaluate(
         utility=found,
         forecasts=ahead,
         fidelity=apart,
-        claims=tuple(release.claims),
+        claims=claims,
         manifest=release.manifest,
         notes=notes,
         folder=folder,
+        attacks=tried,
     )
     page = render(Material(schema, scores, *sides, places), rng=streams.numpy("pictures"))
     text = json.dumps(scores.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
     _write(folder, dict(zip(FILES, (text + "\n", page), strict=True)))
-    progress("report", 1000, 1000)
+    whole("report", 1000, 1000)
     return scores
 
 

@@ -20,10 +20,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-__all__ = ["CARD", "INK", "LINE", "MUTED", "REAL", "SYNTHETIC", "chart", "picture", "svg"]
+__all__ = ["BAD", "CARD", "INK", "LINE", "MUTED", "REAL", "SYNTHETIC", "chart", "picture", "svg"]
 
 INK, MUTED, LINE, CARD = "#010101", "#020202", "#030303", "#060606"
-REAL, SYNTHETIC = "#040404", "#050505"
+REAL, SYNTHETIC, BAD = "#040404", "#050505", "#070707"
 _VARIABLES = {
     INK: "var(--ink)",
     MUTED: "var(--muted)",
@@ -31,6 +31,7 @@ _VARIABLES = {
     REAL: "var(--real)",
     SYNTHETIC: "var(--synthetic)",
     CARD: "var(--card)",
+    BAD: "var(--bad)",
 }
 _STYLE: Any = {
     "svg.fonttype": "none",

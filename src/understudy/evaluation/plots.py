@@ -40,6 +40,7 @@ __all__ = [
     "class_rows",
     "joint_plot",
     "map_plot",
+    "rgba",
     "series_examples",
     "series_plots",
     "student_plot",
@@ -176,11 +177,12 @@ def _strip(
     sheet = np.zeros((height, (ACROSS + 1) * (width + gap) + gap, 4), np.uint8)
     for i, image in enumerate([mean, *chosen]):
         left = i * (width + gap) + (gap if i else 0)
-        sheet[:, left : left + width] = _rgba(schema, image)
+        sheet[:, left : left + width] = rgba(schema, image)
     return picture(sheet, alt)
 
 
-def _rgba(schema: Schema, image: np.ndarray) -> np.ndarray:
+def rgba(schema: Schema, image: np.ndarray) -> np.ndarray:
+    """Pixels of an encoded image, opaque."""
     pixels = np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8).reshape(*schema.shape[:2], -1)
     colours = pixels if pixels.shape[2] == 3 else np.repeat(pixels[..., :1], 3, axis=2)
     return np.concatenate([colours, np.full((*schema.shape[:2], 1), 255, np.uint8)], axis=2)

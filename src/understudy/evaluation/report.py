@@ -18,7 +18,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from understudy.data.schema import Schema
-from understudy.evaluation import gallery, plots, words
+from understudy.evaluation import attack_plots, gallery, plots, words
 from understudy.evaluation.axes import axes
 from understudy.evaluation.embedding import Embedding
 from understudy.evaluation.forecasts import MAE, REPEATING
@@ -101,6 +101,7 @@ def _facts(m: Material) -> dict[str, Any]:
         "method_notes": scores.notes,
         "manifest": manifest,
         "provenance": _flat({term: said[key] for key, term in PROVENANCE.items() if key in said}),
+        "attacks": scores.attacks,
         "settings": _flat({k: v for k, v in manifest.items() if k not in PROVENANCE}),
     }
 
@@ -133,7 +134,18 @@ def _pictures_by_kind(m: Material, rng: np.random.Generator) -> dict[str, Any]:
         "series": _marked(plots.series_plots(*sides)),
         "classes": _marked(classes),
         "classes_left": max(0, m.schema.n_classes - len(classes)),
+        **_attack_pictures(m),
     }
+
+
+def _attack_pictures(m: Material) -> dict[str, Any]:
+    attacks = m.scores.attacks
+    if attacks is None or not attacks.found:
+        return {}
+    drawn = attack_plots.advantage_plot(attacks.found, attacks.bound)
+    rebuilt = attacks.inversion
+    strips = attack_plots.strips(m.schema, rebuilt.pictures) if rebuilt else ()
+    return {"attack_plot": Markup(drawn), "inverted": tuple(map(Markup, strips))}
 
 
 def _pairs(m: Material) -> list[tuple[PairFit, Markup]]:

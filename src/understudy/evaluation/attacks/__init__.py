@@ -1,0 +1,1 @@
+"""Attacks on synthetic rows, each against members, controls and a naive baseline; see `suite`."""

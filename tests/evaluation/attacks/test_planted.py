@@ -1,0 +1,107 @@
+"""Planted leaks: a generator that learned by heart is caught, one that saw other rows is not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from understudy.data.schema import Schema
+from understudy.evaluation.attacks.membership import membership
+from understudy.evaluation.attacks.memorised import memorised
+from understudy.evaluation.attacks.outcome import FOUND, NOTHING
+from understudy.evaluation.attacks.suite import attack
+from understudy.evaluation.attacks.targets import choose
+from understudy.evaluation.rows import Rows
+from understudy.rng import Streams
+
+from ..conftest import CLAIM, IMAGES, SERIES, TABLE, image_rows, series_rows, table_rows
+
+KINDS = {"table": (TABLE, table_rows), "image": (IMAGES, image_rows), "series": (SERIES, series_rows)}
+
+
+def made(draw, n: int, seed: int) -> Rows:
+    found = draw(n, np.random.default_rng(seed))
+    return Rows(found.x, found.y)
+
+
+def parrot(rows: Rows, n: int) -> Rows:
+    """A generator that repeats the rows it was trained on."""
+    return rows.take(np.random.default_rng(9).integers(0, len(rows), n))
+
+
+def sides(kind: str, leak: bool) -> tuple[Schema, tuple[Rows, Rows, Rows]]:
+    schema, draw = KINDS[kind]
+    real, controls = made(draw, 400, 1), made(draw, 900, 2)
+    synthetic = parrot(real, 1000) if leak else made(draw, 1000, 3)
+    return schema, (synthetic, real, controls)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_membership_attack_catches_a_generator_that_learned_by_heart(kind: str) -> None:
+    schema, rows = sides(kind, leak=True)
+    t = choose(schema, *rows, rng=np.random.default_rng(0))
+    found = list(membership(t))
+    assert len(found) == 4
+    for one in found:
+        assert one.p < 0.01 and one.level == FOUND, one.name
+        assert one.advantage.low > 0 and one.auc is not None and one.auc.low > 0.5, one.name
+    assert memorised(t).nearest_is_member.low > 0.9
+    assert memorised(t).copies[0] > 0.9
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_membership_attack_blames_a_generator_that_saw_other_rows(kind: str) -> None:
+    schema, rows = sides(kind, leak=False)
+    t = choose(schema, *rows, rng=np.random.default_rng(0))
+    for one in membership(t):
+        assert one.p > 0.01 and one.level == NOTHING, one.name
+        assert one.advantage.low <= 0 <= one.advantage.high, one.name
+    share = memorised(t).nearest_is_member
+    assert share.low <= 0.5 <= share.high
+
+
+def silent(*done: object) -> None:
+    pass
+
+
+def test_inference_attacks_catch_it_too_and_the_claim_is_called_broken() -> None:
+    schema, rows = sides("table", leak=True)
+    found = attack(schema, rows, (CLAIM,), rng=Streams.from_seed(0), progress=silent)
+    assert {a.name for a in found.found if a.level == FOUND} >= {
+        "linkability", "attribute inference", "singling out",
+    }  # fmt: skip
+    assert found.level == "broken" and "More than the claim allows" in found.headline
+
+
+def test_a_harmless_release_is_reported_as_such() -> None:
+    schema, rows = sides("table", leak=False)
+    found = attack(schema, rows, (CLAIM,), rng=Streams.from_seed(0), progress=silent)
+    assert found.level == "nothing" and "proves nothing" in found.headline
+    assert all(a.p > 0.01 for a in found.found)
+
+
+def test_rates_of_false_alarms_are_as_stated() -> None:
+    """Over harmless releases each attack is flagged about one time in a hundred."""
+    flags = [
+        one.p < 0.01
+        for seed in range(20)
+        for one in membership(
+            choose(
+                TABLE,
+                made(table_rows, 300, 3 * seed),
+                made(table_rows, 60, 3 * seed + 1),
+                made(table_rows, 160, 3 * seed + 2),
+                rng=np.random.default_rng(seed),
+            )
+        )
+    ]
+    assert np.mean(flags) < 0.06
+
+
+def test_members_and_controls_of_two_kinds_are_told_from_a_leak() -> None:
+    """What the naive attack finds too is not the release's fault."""
+    schema, (synthetic, _, controls) = sides("table", leak=False)
+    odd = made(table_rows, 400, 5)
+    moved = Rows(np.clip(odd.x * np.array([0.1] + [1] * (odd.x.shape[1] - 1)), 0, 1).astype(np.float32), odd.y)
+    found = attack(schema, (synthetic, controls, moved), (CLAIM,), rng=Streams.from_seed(0), progress=silent)
+    assert found.level == "unclear"
