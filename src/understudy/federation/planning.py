@@ -23,7 +23,15 @@ from understudy.privacy.plan import Part, Phase, PrivacyPlan, default_delta, sol
 from understudy.privacy.terms import Held, Slot, Trust, Unit
 from understudy.study import Study
 
-__all__ = ["Terms", "check_kind", "noised_plan", "parties_plan", "pure_plan", "shares"]
+__all__ = [
+    "Terms",
+    "check_kind",
+    "noised_plan",
+    "parties_plan",
+    "pure_plan",
+    "shares",
+    "unit_and_trust",
+]
 
 Pair = tuple[Unit, Trust]
 _PARTIES: Pair = ("record", "local")  # the default where parties hold columns

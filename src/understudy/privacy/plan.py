@@ -22,13 +22,14 @@ from understudy.privacy.clip import Receipt
 from understudy.privacy.gaussian import Gaussian, Plain
 from understudy.privacy.integer import IntegerGaussian
 from understudy.privacy.mechanism import Mechanism
+from understudy.privacy.products import Products
 from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection
 from understudy.privacy.terms import Held, Kind, Slot, Trust, Unit
 
 __all__ = ["Part", "Phase", "PrivacyPlan", "default_delta", "solve"]
 
-_KINDS = (Gaussian, IntegerGaussian, Selection, Response, Plain)
+_KINDS = (Gaussian, IntegerGaussian, Products, Selection, Response, Plain)
 _MECHANISMS: dict[str, Any] = {kind.name: kind for kind in _KINDS}
 
 
