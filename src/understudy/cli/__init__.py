@@ -9,6 +9,7 @@ import typer
 
 from understudy import __version__
 from understudy.cli import (
+    align,
     demo,
     doctor,
     keys,
@@ -34,6 +35,7 @@ app = typer.Typer(
 app.command()(demo.demo)
 app.command()(recipes.recipes)
 app.add_typer(schema.app, name="schema")
+app.add_typer(align.app, name="align")
 app.command()(study.plan)
 app.command()(study.run)
 app.command()(network.serve)

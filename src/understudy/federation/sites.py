@@ -16,11 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from understudy.data.columns import Columns
 from understudy.data.shards import Shards
+from understudy.errors import PrivacyError
 from understudy.federation.budget import Budget
-from understudy.federation.memory import SiteMemory
+from understudy.federation.memory import Memories, SiteMemory
 from understudy.federation.recipe import Recipe, State, Task
-from understudy.federation.site import Site, seal
+from understudy.federation.site import Columned, Site, seal
 from understudy.privacy.clip import Sealed
 from understudy.rng import NoiseSource, Streams
 
@@ -29,13 +31,16 @@ __all__ = ["Sites"]
 
 @dataclass
 class Sites:
-    """``ids`` are the sites' numbers in the study, ``allowance`` ``[phases, N]`` rounds left."""
+    """``ids`` are the sites' numbers in the study, ``allowance`` ``[phases, N]`` rounds left.
+
+    Parties that hold columns are sites whose rows differ in width: they are asked one by one.
+    """
 
     recipe: Recipe
     names: Sequence[str]
     ids: np.ndarray
-    data: Shards
-    memory: SiteMemory
+    data: Shards | Columns
+    memory: SiteMemory | Memories
     streams: Streams
     source: NoiseSource
     allowance: np.ndarray
@@ -71,6 +76,14 @@ class Sites:
         update, kept = self.recipe.local(task, site)
         return seal(site, update), kept
 
+    def held(self, task: Task, round: int, client: int) -> Columned:
+        """One party's half of a product sum, the same whenever it is asked; its noise apart."""
+        update, _ = self.recipe.local(task, self._site(round, np.array([client])))
+        (found,) = update.values()
+        if not isinstance(found, Columned):
+            raise PrivacyError("what site.columns returned", "another update", "fix the recipe")
+        return found
+
     def _site(self, round: int, clients: np.ndarray) -> Site:
         ids = self.ids[clients]
         return Site(
@@ -82,6 +95,7 @@ class Sites:
             rng=self.streams.sites("local", round, ids),
             secret=self.source.sites(round, ids),
             noise=self._own_noise(clients),
+            ids=tuple(ids.tolist()),
         )
 
     def _own_noise(self, clients: np.ndarray) -> Tensor | None:

@@ -24,10 +24,15 @@ _OWN = "the run's ledger"
 def site_budgets(study: Study) -> list[Budget]:
     """The budget of each named site."""
     solved = study.privacy.epsilon is not None
-    places = [study.base / site.ledger if site.ledger else None for site in study.sites]
     return [
-        Budget(site.name, site.epsilon, place, solved, study.name)
-        for site, place in zip(study.sites, places, strict=True)
+        Budget(
+            site.name,
+            site.epsilon,
+            study.base / site.ledger if site.ledger else None,
+            solved,
+            study.name,
+        )
+        for site in study.owners
     ]
 
 

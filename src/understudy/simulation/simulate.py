@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from understudy.data.columns import Columns
 from understudy.data.shards import Shards
 from understudy.data.table import Records
 from understudy.errors import StudyError
@@ -24,7 +25,9 @@ from understudy.federation.checkpoint import Checkpoint
 from understudy.federation.engine import Engine, Runtime
 from understudy.federation.gather import Gather, PlainSum
 from understudy.federation.masking import SecureSum, checked_sum
-from understudy.federation.memory import SiteMemory
+from understudy.federation.memory import Memories, SiteMemory
+from understudy.federation.product_party import ProductParty
+from understudy.federation.products import ProductSum, Together
 from understudy.federation.recipe import Recipe
 from understudy.federation.secure.party import Party
 from understudy.federation.secure.roster import identities
@@ -44,7 +47,7 @@ from understudy.runtime.store import Store
 from understudy.runtime.wire import Agreement
 from understudy.simulation.budgets import begin, note_release, site_budgets, site_plans
 from understudy.simulation.journal import Journal
-from understudy.simulation.loading import load_sites
+from understudy.simulation.loading import load_parties, load_sites
 from understudy.simulation.workplace import workplace
 from understudy.study import Study
 
@@ -115,7 +118,11 @@ def _run(study: Study, sites: Sequence[Records] | None, how: _How) -> Release:
         journal = Journal.open(folder, study, how.seed, how.resume)
         rng = journal.streams.child("data")
         told, capped = partial(how.tell, "reading"), recipe.plan.unit != "record"
-        data = load_sites(study, sites, rng=rng, progress=told, capped=capped)
+        data: Shards | Columns
+        if study.parties:
+            data = load_parties(study, sites, progress=told)
+        else:
+            data = load_sites(study, sites, rng=rng, progress=told, capped=capped)
         with ExitStack() as stack:
             ledger = stack.enter_context(Ledger(folder / "ledger.jsonl"))
             held = _sites(study, recipe, data, journal, folder)
@@ -139,7 +146,9 @@ def _run(study: Study, sites: Sequence[Records] | None, how: _How) -> Release:
     return release
 
 
-def _sites(study: Study, recipe: Recipe, data: Shards, journal: Journal, folder: Path) -> Sites:
+def _sites(
+    study: Study, recipe: Recipe, data: Shards | Columns, journal: Journal, folder: Path
+) -> Sites:
     whole = recipe.plan
     allowance, noise = terms(whole, site_plans(study, whole) or [whole] * len(data))
     names = study.site_names
@@ -148,7 +157,7 @@ def _sites(study: Study, recipe: Recipe, data: Shards, journal: Journal, folder:
         names,
         np.arange(len(data)),
         data,
-        SiteMemory(recipe.memory, names, folder),
+        (Memories if study.parties else SiteMemory)(recipe.memory, names, folder),
         journal.streams,
         journal.source,
         allowance,
@@ -176,6 +185,8 @@ def _reached(
 ) -> tuple[Runtime, Gather]:
     """How the sites are reached, and how what they send becomes a total."""
     plan, source = held.recipe.plan, journal.source
+    if study.parties:
+        return _parties(study, held, journal, folder, apart)
     if not apart:
         masked = study.simulation is not None and study.simulation.masks == "checked"
         gather = checked_sum(plan, source, held) if masked else PlainSum(plan, source)
@@ -190,8 +201,28 @@ def _reached(
     return networked, SecureSum(plan, source, networked, roster, agreed, journal.run)
 
 
+def _parties(
+    study: Study, held: Sites, journal: Journal, folder: Path, apart: bool
+) -> tuple[Runtime, Gather]:
+    """Parties that hold columns are asked one by one, and products take several legs."""
+    plan, source, run = held.recipe.plan, journal.source, journal.run
+    roster, each = identities(held.names)
+    parties = [ProductParty(identity, roster) for identity in each]
+    if not apart:
+        together = Together(held, parties, b"simulation", run)
+        gather = ProductSum(plan, source, together, roster, b"simulation", run)
+        return InProcess(held, chunk=1), gather
+    networked = _apart(study, held, run, folder, parties)
+    agreed = networked.agreement.hash
+    return networked, ProductSum(plan, source, networked, roster, agreed, run)
+
+
 def _apart(
-    study: Study, held: Sites, run: str, folder: Path, parties: Sequence[Party | None]
+    study: Study,
+    held: Sites,
+    run: str,
+    folder: Path,
+    parties: Sequence[Party | ProductParty | None],
 ) -> Networked:
     """Every site as a process of its own would hold it, and a server that can only send bytes."""
     agreement = Agreement.of(study.hash, held.recipe)
