@@ -49,9 +49,12 @@ Choice = Selection | Response
 
 # Smaller nets for speed; a recipe that is not named here runs with its own defaults.
 _NETS = {"widths": [4], "decoder_widths": [4], "latent": 2}
+_GAN = {"widths": [4], "critic_widths": [4], "latent": 2, "critic_steps": 1}
 SMALL: dict[str, dict[str, Any]] = {
     "fedvae": {**_NETS, "steps": 2},
     "dpd_fvae": {**_NETS, "steps": 2},
+    "fedgp": {**_GAN, "steps": 1},
+    "dp_fedavg_gan": {**_GAN, "generator_steps": 2},
     "signds": {"model": "nn", "hidden": 4, "outputs": 2},
     "dp_fed_wae": {"widths": [4], "latent": 2, "bins": 2, "outputs": 2},
     "fedstdg": {

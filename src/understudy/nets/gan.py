@@ -1,7 +1,7 @@
-"""Generators and critics for a stack of clients: Wasserstein with gradient penalty, or the GAN loss.
+"""Generators and critics for a stack of clients, by the Wasserstein or the GAN loss.
 
-A conditional generator turns ``latent ‖ one-hot(label)`` into a row in [0, 1]; a critic scores a
-row with its label. Critics are dense with leaky activations, so a critic's slope at a row is
+A conditional generator turns a latent and a label into a row in [0, 1], with a first layer of each
+class's own; a critic has a score for each class and gives a row that of its label. Critics are dense with leaky activations, so a critic's slope at a row is
 written out as a second pass through the same weights, backwards: the gradient of the penalty
 (Gulrajani et al. 2017) is then an ordinary one, also record by record (`pergrad`). No layer and no
 loss here lets one record see another.
@@ -42,7 +42,7 @@ class GeneratorNet(Described):
 
     features: int
     latent: int = 32
-    labels: int = 0  # width of the one-hot label it is given; 0: none
+    labels: int = 0  # classes that it is told; 0: none
     widths: tuple[int, ...] = (128,)
     blocks: tuple[int, ...] = ()  # widths of one-hot blocks, 1 for a number; (): numbers only
     flags: tuple[int, ...] = ()  # features that are yes or no
@@ -60,12 +60,16 @@ class GeneratorNet(Described):
     def net(self) -> Net:
         """Latent (and label) to logits of the row."""
         values = math.prod(self.cosines) if self.cosines else self.features
-        net = layers.mlp((self.latent + self.labels, *self.widths, values), "relu")
+        first = (self.latent + 1) * self.labels if self.labels else self.latent
+        net = layers.mlp((first, *self.widths, values), "relu")
         return (*net, Cosines(self.shape, self.cosines)) if self.cosines else net
 
     def rows(self, params: Mapping[str, Tensor], z: Tensor, y: Tensor) -> Tensor:
         """Rows ``[C, B, features]`` in [0, 1] from latents and labels ``[C, B]``."""
-        logits = layers.apply(self.net, params, labelled(z, y, self.labels), GENERATOR)
+        if self.labels:
+            label = functional.one_hot(y, self.labels).to(z.dtype)
+            z = torch.cat(((z.unsqueeze(-1) * label.unsqueeze(-2)).flatten(-2), label), dim=-1)
+        logits = layers.apply(self.net, params, z, GENERATOR)
         return heads(logits, self.blocks)
 
     def settled(self, rows: Tensor, rng: torch.Generator) -> Tensor:
@@ -101,28 +105,31 @@ class Critic:
 
     @cached_property
     def net(self) -> Net:
-        """What it sees, to a score."""
-        return layers.mlp((self.values + self.labels, *self.widths, 1), "leaky")
+        """What it sees, to a score for each class."""
+        return layers.mlp((self.values, *self.widths, max(1, self.labels)), "leaky")
 
-    def seen(self, x: Tensor, y: Tensor) -> Tensor:
-        """Rows and labels as the net is given them, ``[C, B, values + labels]``."""
+    def seen(self, x: Tensor) -> Tensor:
+        """Rows as the net is given them, ``[C, B, values]``."""
         x = 2 * x - 1
-        view = Cosines(self.shape, self.cosines, analyse=True)({}, x) if self.cosines else x
-        return labelled(view, y, self.labels)
+        return Cosines(self.shape, self.cosines, analyse=True)({}, x) if self.cosines else x
 
-    def scores(self, params: Mapping[str, Tensor], seen: Tensor) -> Tensor:
-        """A score per record ``[C, B]``."""
-        return layers.apply(self.net, params, seen, CRITIC)[..., 0]
+    def scores(self, params: Mapping[str, Tensor], seen: Tensor, y: Tensor) -> Tensor:
+        """The score ``[C, B]`` of each record as one of its class."""
+        return (layers.apply(self.net, params, seen, CRITIC) * self._asked(y)).sum(-1)
+
+    def _asked(self, y: Tensor) -> Tensor:
+        """One-hot of which score counts, ``[C, B, scores]``."""
+        return functional.one_hot(y if self.labels else 0 * y, max(1, self.labels)).float()
 
     def losses(
-        self, params: Mapping[str, Tensor], real: Tensor, fake: Tensor, mix: Tensor
+        self, params: Mapping[str, Tensor], real: Tensor, fake: Tensor, y: Tensor, mix: Tensor
     ) -> Tensor:
         """What the critic lowers, per record ``[C, B]``.
 
         ``real`` and ``fake`` are `seen` rows, one of each per record; ``mix [C, B]`` in (0, 1) says
         where between them the penalty looks.
         """
-        scores = self.scores(params, real), self.scores(params, fake)
+        scores = self.scores(params, real, y), self.scores(params, fake, y)
         if self.loss == "wasserstein":
             found = scores[1] - scores[0]
         else:
@@ -130,28 +137,25 @@ class Critic:
         if not self.penalty:
             return found
         between = mix.unsqueeze(-1) * real + (1 - mix).unsqueeze(-1) * fake
-        slopes = self.slopes(params, between)[..., : self.values]
-        steep = torch.linalg.vector_norm(slopes, dim=-1)
+        steep = torch.linalg.vector_norm(self.slopes(params, between, y), dim=-1)
         return found + self.penalty * (steep - 1).square()
 
-    def generator_losses(self, params: Mapping[str, Tensor], fake: Tensor) -> Tensor:
+    def generator_losses(self, params: Mapping[str, Tensor], fake: Tensor, y: Tensor) -> Tensor:
         """What the generator lowers, per made-up record ``[C, B]``; not saturating."""
-        scores = self.scores(params, fake)
+        scores = self.scores(params, fake, y)
         return -scores if self.loss == "wasserstein" else _verdict(scores, 1.0)
 
-    def slopes(self, params: Mapping[str, Tensor], seen: Tensor) -> Tensor:
-        """The score's gradient at ``seen`` ``[C, B, …]``, as a function of the weights.
+    def slopes(self, params: Mapping[str, Tensor], seen: Tensor, y: Tensor) -> Tensor:
+        """The score's gradient at ``seen`` ``[C, B, values]``, as a function of the weights.
 
         Leaky activations are straight on either side of zero, so which side each unit is on is a
         constant of the pass back.
         """
-        sides = self._sides(params, seen)
-        back = torch.ones(*seen.shape[:2], 1)
+        sides, back = self._sides(params, seen), self._asked(y)
         for place in reversed(range(len(self.net))):
             prefix, layer = f"{CRITIC}{place}.", self.net[place]
-            weight = params[f"{prefix}weight"]
-            given = back if place == len(self.net) - 1 else back * sides[place]
-            back = product(given, weight.transpose(1, 2))
+            given = back * sides[place] if place < len(sides) else back
+            back = product(given, params[f"{prefix}weight"].transpose(1, 2))
             if isinstance(params, Tapped) and prefix.startswith(params.only):
                 back = params.tap(prefix, layer, given, back, backwards=True)
         return back
@@ -166,11 +170,6 @@ class Critic:
             found.append(side)
             seen = out * side
         return found
-
-
-def labelled(x: Tensor, y: Tensor, labels: int) -> Tensor:
-    """``x ‖ one-hot(y)``, or ``x`` where there are no labels."""
-    return torch.cat((x, functional.one_hot(y, labels).to(x.dtype)), dim=-1) if labels else x
 
 
 def heads(logits: Tensor, blocks: tuple[int, ...]) -> Tensor:

@@ -39,26 +39,21 @@ class Adversaries:
     def loss(self, params: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """That of the net whose turn it is, for each client ``[C]``."""
         now = turn(self.turns(Sgd()), batch.step)
-        found = self._critic_losses if now == CRITIC else self.generator_losses
-        return (batch.weight * found(params, batch)).sum(1)
+        return (self.critic_loss if now == CRITIC else self.generator_loss)(params, batch)
 
-    def _critic_losses(self, params: Mapping[str, Tensor], batch: Batch) -> Tensor:
+    def critic_loss(self, params: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The critic's, on real rows and as many made-up ones of the same labels."""
         z, mix = batch.normal(self.generator.latent), batch.uniform()
-        return self._against(params, (batch.x, batch.y), z, mix)
-
-    def _against(
-        self, params: Mapping[str, Tensor], rows: tuple[Tensor, Tensor], z: Tensor, mix: Tensor
-    ) -> Tensor:
-        """The critic's losses ``[C, B]`` on rows and as many made-up ones of the same labels."""
-        x, y = rows
         with torch.no_grad():
-            fake = self.critic.seen(self.generator.rows(params, z, y), y)
-        return self.critic.losses(params, self.critic.seen(x, y), fake, mix)
+            fake = self.critic.seen(self.generator.rows(params, z, batch.y))
+        real = self.critic.seen(batch.x)
+        return (batch.weight * self.critic.losses(params, real, fake, batch.y, mix)).sum(1)
 
-    def generator_losses(self, params: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """The generator's losses ``[C, B]``: made-up rows with the labels of the batch."""
+    def generator_loss(self, params: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The generator's, on made-up rows with the labels of the batch."""
         fake = self.generator.rows(params, batch.normal(self.generator.latent), batch.y)
-        return self.critic.generator_losses(params, self.critic.seen(fake, batch.y))
+        losses = self.critic.generator_losses(params, self.critic.seen(fake), batch.y)
+        return (batch.weight * losses).sum(1)
 
 
 def train_generator(
@@ -79,10 +74,7 @@ def train_generator(
     members = len(next(iter(params.values())))
     held = batches.Holdings(None, *(torch.full((members,), n).numpy() for n in (0, len(labels))))
     plan = batches.steps(held, *size, rng=rng.draws("batches"))
-
-    def loss(params: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        return (batch.weight * pair.generator_losses(params, batch)).sum(1)
-
     rows, order = (torch.zeros(len(labels), 1), labels), Turns(rule, (GENERATOR,))
-    moved, kept = train(params, loss, rows, plan, order, state, rng=rng.draws("latents"))
+    draws, loss = rng.draws("latents"), pair.generator_loss
+    moved, kept = train(params, loss, rows, plan, order, state, rng=draws)
     return {n: p for n, p in moved.items() if n.startswith(GENERATOR)}, kept

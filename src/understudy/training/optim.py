@@ -2,8 +2,9 @@
 
 A step runs over the parameters of many clients in one fused kernel. State is a plain
 ``dict[str, Tensor [C, …]]``, so a site can keep it, or a part of it, as memory between
-rounds. `Turns` lets two nets of one stack move by turns, as adversaries do. Adam's step counts are per parameter and client: clients that join at different times
+rounds. Adam's step counts are per parameter and client: clients that join at different times
 have taken different numbers, and an encoder may keep its history while a decoder starts afresh.
+`Turns` lets two nets of one stack move by turns, as adversaries do.
 """
 
 from __future__ import annotations
