@@ -14,10 +14,11 @@ from understudy.data.encode import Encoded
 from understudy.data.schema import Column, Schema
 from understudy.data.split import split
 from understudy.errors import PrivacyError, SchemaError, StudyError
+from understudy.federation.splits import split_notes
 from understudy.recipes import build
 from understudy.settings import options, setting
 from understudy.simulation import run
-from understudy.study import Privacy, Study, split_notes
+from understudy.study import Privacy, Study
 
 SCHEMA = Schema("table", "t", 100, (Column("a", "numeric", 0, 1),))
 

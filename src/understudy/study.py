@@ -16,7 +16,8 @@ from typing import Any, Literal
 
 from understudy.data.schema import Schema
 from understudy.data.split_rules import SplitName, follows
-from understudy.errors import PrivacyError, StudyError
+from understudy.errors import StudyError
+from understudy.parties import Parties, PartyEntry, check_parties, dealt, party_entries
 from understudy.privacy.terms import Trust, Unit
 from understudy.settings import Settings, known, options, read, setting
 
@@ -29,6 +30,7 @@ __all__ = [
     "TABLES",
     "Cohort",
     "Heading",
+    "PartyEntry",
     "Privacy",
     "Simulation",
     "SiteEntry",
@@ -36,8 +38,6 @@ __all__ = [
     "Training",
     "agreement_hash",
     "options",
-    "refuse_split",
-    "split_notes",
 ]
 
 
@@ -141,10 +141,20 @@ class Simulation(Settings, table="simulation"):
                     "simulation.sites or simulation.only",
                     "remove them",
                 )
-        elif self.sites is None:
+        elif self.sites is None and self.split != "columns":
             raise StudyError("simulation.sites", "it is missing", "add it: number of sites")
+        elif self.sites is None or self.split == "columns":
+            self._check_columns()
         elif self.only is not None and self.only > self.sites:
             raise StudyError(f"simulation.only from 1 to {self.sites}", f"{self.only}", "lower it")
+
+    def _check_columns(self) -> None:
+        if self.only is not None or self.masks != "off":
+            raise StudyError(
+                'neither simulation.only nor simulation.masks with split = "columns"',
+                "one of them",
+                "remove it",
+            )
 
     @property
     def kept(self) -> slice:
@@ -180,12 +190,20 @@ class Study:
     options: Mapping[str, Any] = field(default_factory=dict)
     simulation: Simulation | None = None
     sites: tuple[SiteEntry, ...] = ()
+    parties: tuple[PartyEntry, ...] = ()
     base: Path = Path()
     declared: int | None = None
 
     def __post_init__(self) -> None:
         Heading(self.name, self.recipe, rounds=self.rounds)  # the same ranges as in a file
+        if self.simulation is not None and self.simulation.split == "columns":
+            cut = self.simulation
+            parties = self.parties or dealt(self.schema, cut.sites, cut.options)
+            object.__setattr__(self, "parties", parties)
         _check_sites(self)
+        if self.parties:
+            check_parties(self.schema, self.parties)
+            _check_rows(self)
 
     @classmethod
     def load(cls, path: str | Path) -> Study:
@@ -207,7 +225,7 @@ class Study:
         cls, data: Mapping[str, Any], *, base: Path = Path(), schema: Schema | None = None
     ) -> Study:
         """Build a study from the tables of a study file."""
-        known(data, ("study", "recipe", "simulation", "site", *TABLES), "")
+        known(data, ("study", "recipe", "simulation", "site", "party", *TABLES), "")
         head = read(Heading, data.get("study", {}), "study")
         if schema is None and head.schema is None:
             raise StudyError("study.schema", "it is missing", 'add schema = "schema.toml"')
@@ -220,6 +238,7 @@ class Study:
             options=_mapping(data.get("recipe", {}), "recipe"),
             simulation=None if simulation is None else _simulation(simulation),
             sites=_entries(data.get("site", [])),
+            parties=party_entries(data.get("party", [])),
             base=base,
             **{name: read(table, data.get(name, {}), name) for name, table in TABLES.items()},
         )
@@ -227,8 +246,8 @@ class Study:
     @property
     def n_sites(self) -> int:
         """How many sites take part (public)."""
-        if self.declared is not None:
-            return self.declared
+        if self.parties or self.declared is not None:
+            return len(self.parties) or self.declared or 1
         if self.simulation is None:
             return len(self.sites) or 1
         return 1 if self.simulation.only else self.simulation.sites or 1
@@ -236,7 +255,20 @@ class Study:
     @property
     def site_names(self) -> Sequence[str]:
         """The names of the sites; simulated ones are numbered."""
-        return [site.name for site in self.sites] or Numbered(self.n_sites)
+        return [entry.name for entry in self.owners] or Numbered(self.n_sites)
+
+    @property
+    def owners(self) -> tuple[SiteEntry | PartyEntry, ...]:
+        """Who is named in the study, with limits and ledgers: its sites, or its parties."""
+        return (*self.sites, *self.parties)
+
+    @property
+    def held(self) -> Parties | None:
+        """Who holds which columns; None where sites hold rows."""
+        if not self.parties:
+            return None
+        names = tuple(entry.name for entry in self.parties)
+        return Parties(self.schema, names, tuple(entry.columns for entry in self.parties))
 
     @property
     def hash(self) -> str:
@@ -248,7 +280,7 @@ class Study:
         """Names where the rows come from and how they are split: a resumed run needs the same."""
         simulated = None if self.simulation is None else asdict(self.simulation)
         public = self.options.get(_FILE)
-        return _digest([[asdict(entry) for entry in self.sites], simulated, public])
+        return _digest([[asdict(entry) for entry in self.owners], simulated, public])
 
     def agreement(self) -> dict[str, Any]:
         """What all parties must have in common, as plain JSON; a release publishes it.
@@ -266,6 +298,7 @@ class Study:
             "split": self._public_split(),
             **{name: _set(getattr(self, name)) for name in TABLES},
             "options": {**self.options, **named},
+            **({"parties": [entry.public for entry in self.parties]} if self.parties else {}),
         }
         plain: dict[str, Any] = json.loads(json.dumps(agreed, default=str))
         return plain
@@ -280,7 +313,7 @@ class Study:
 
     def split_moves_others(self, unit: Unit) -> bool:
         """Whether removing one unit can move rows of others to another site."""
-        if self.simulation is None or unit == "site":
+        if self.simulation is None or unit == "site" or self.parties:
             return False
         found = follows(self.schema, self.simulation.split, self.simulation.options)
         return found != "row" and (found, unit) != ("person", "person")
@@ -302,37 +335,6 @@ class Numbered(Sequence[str]):
 
 
 TABLES: dict[str, type] = {"privacy": Privacy, "cohort": Cohort, "training": Training}
-
-
-def refuse_split(study: Study, unit: Unit, trust: Trust) -> None:
-    """Refuse claims about records or persons that the simulated split does not allow.
-
-    Under local trust the server sees the update of every site. Where removing one row moves
-    others, several updates change by more than the bound on that row. Under distributed trust
-    each of those sites rounds its own sum, which the bound counts for one site only.
-    """
-    simulation = study.simulation
-    seen = trust in ("local", "distributed") or (
-        trust != "none" and simulation is not None and simulation.only
-    )
-    if simulation is not None and seen and study.split_moves_others(unit):
-        central = "remove simulation.only" if trust == "central" else 'trust = "central"'
-        raise PrivacyError(
-            f"a split that keeps every other row at its site, to protect one {unit} "
-            f'with trust = "{trust}"',
-            f'split = "{simulation.split}", where removing one {unit} can move rows of others',
-            f'use split = "uniform", or unit = "site", or {central}',
-        )
-
-
-def split_notes(study: Study) -> tuple[str, ...]:
-    """What every claim on a simulated federation says about its split."""
-    if study.simulation is None or study.simulation.split == "pooled":
-        return ()
-    return (
-        f'the split into sites (split = "{study.simulation.split}") was simulated and is taken as '
-        "given: the claim compares tables in which all other rows stay at their sites",
-    )
 
 
 _FILE, _SOME_FILE = "public", "a file"  # the recipe option that names a file; what is said of it
@@ -374,12 +376,33 @@ def _simulation(data: Any) -> Simulation:
     return read(Simulation, {**own, "options": rest}, "simulation")
 
 
+def _check_rows(study: Study) -> None:
+    """Where the rows of parties come from: a file each, or one table that is split."""
+    cut, many = study.simulation, len(study.parties)
+    if study.sites or (cut is not None and cut.split != "columns"):
+        raise StudyError(
+            'no [[site]] entries beside [[party]] entries, and no split but split = "columns"',
+            "one of them",
+            "sites hold rows, parties hold columns: keep one kind",
+        )
+    if cut is not None and cut.sites not in (None, many):
+        expected = f"simulation.sites = {many}, as there are [[party]] entries"
+        raise StudyError(expected, f"{cut.sites}", "remove it")
+    filed = sum(entry.data is not None for entry in study.parties)
+    if study.declared is None and filed != (many if cut is None else 0):
+        raise StudyError(
+            "party.data for every party, or [simulation] and no party.data",
+            f"data for {filed} of {many} parties",
+            "say where each party's rows are",
+        )
+
+
 def _check_sites(study: Study) -> None:
     if study.sites and study.simulation is not None:
         raise StudyError("[simulation] or [[site]] entries", "both", "remove one of them")
-    if len({entry.name for entry in study.sites}) < len(study.sites):
+    if len({entry.name for entry in study.owners}) < len(study.owners):
         raise StudyError("a different name for each site", "a repeated name", "rename one")
-    ledgers = [study.base / entry.ledger for entry in study.sites if entry.ledger]
+    ledgers = [study.base / entry.ledger for entry in study.owners if entry.ledger]
     if len({path.resolve() for path in ledgers}) < len(ledgers):
         raise StudyError(
             "a ledger of its own for each site", "a shared one", "name another file for one of them"

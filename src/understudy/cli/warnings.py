@@ -89,7 +89,7 @@ def _counts(study: Study, plan: PrivacyPlan) -> bool:
 def _of_caps(study: Study, plan: PrivacyPlan) -> Iterator[str]:
     """Sites that are called more often than their own caps allow."""
     asked = plan.participations
-    for site, own in zip(study.sites, site_plans(study, plan), strict=True):
+    for site, own in zip(study.owners, site_plans(study, plan), strict=True):
         if own.participations < asked:
             yield (
                 f"Site {site.name} may be called {asked} times, and its cap ε = {site.epsilon:g} "

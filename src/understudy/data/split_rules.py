@@ -24,6 +24,7 @@ SplitName = Literal[
     "blocks",
     "person",
     "pooled",
+    "columns",
 ]
 Follows = Literal["row", "person", "table"]
 """What decides on the site of a row: the row, all rows of its person, or the whole table."""

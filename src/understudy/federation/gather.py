@@ -60,9 +60,9 @@ class PlainSum:
         for sealed in replies:
             good = acceptable(self.plan, sealed, round, kind)
             received += int(good.sum())
-            for part in parts if bool(good.any()) else ():
+            for part in _sent(self.plan, sealed) if bool(good.any()) else ():
                 part.mechanism.accumulate(sums[part.name], sealed.parts[part.name][good])
-        if received < self.plan.at(round).survivors and self.plan.kind != "entrusted":
+        if received < self.plan.least(round) and self.plan.kind != "entrusted":
             return None
         return completed(self.plan, sums, round, self.source, received)
 
@@ -99,7 +99,7 @@ def acceptable(plan: PrivacyPlan, sealed: Sealed, round: int, kind: Kind | None 
     if sealed.round != round or not (_complete(plan, sealed) and _receipted(plan, sealed)):
         return none
     good = torch.ones(len(sealed), dtype=torch.bool)
-    for part in plan.at(round).parts:
+    for part in _sent(plan, sealed):
         fits = part.mechanism.fits(sealed.parts[part.name], part, plan.unit)
         if fits is None:
             return none
@@ -107,9 +107,19 @@ def acceptable(plan: PrivacyPlan, sealed: Sealed, round: int, kind: Kind | None 
     return good
 
 
+def _sent(plan: PrivacyPlan, sealed: Sealed) -> tuple[Part, ...]:
+    """The parts that this is an update of: of parties, those of one; nothing if it is none."""
+    phase = plan.at(sealed.round)
+    each = [phase.sent_by(i) for i in range(phase.sites)] if plan.held == "columns" else ()
+    for parts in each or [phase.parts]:
+        if set(sealed.parts) == {part.name for part in parts}:
+            return parts
+    return ()
+
+
 def _complete(plan: PrivacyPlan, sealed: Sealed) -> bool:
     """The planned parts, all for the same number of sites."""
-    if set(sealed.parts) != {part.name for part in plan.at(sealed.round).parts}:
+    if not _sent(plan, sealed):
         return False
     values = sealed.parts.values()
     return all(value.dim() and len(value) for value in values) and len({*map(len, values)}) == 1
@@ -122,5 +132,5 @@ def _receipted(plan: PrivacyPlan, sealed: Sealed) -> bool:
         found = Counter((receipt.part, receipt.round) for receipt in sealed.receipts)
     except (PrivacyError, AttributeError, TypeError):
         return False
-    parts = plan.at(sealed.round).parts if plan.kind in ("noised", "masked") else ()
+    parts = _sent(plan, sealed) if plan.kind in ("noised", "masked") else ()
     return found == {(part.name, sealed.round): part.mechanism.steps for part in parts}

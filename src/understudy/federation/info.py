@@ -24,4 +24,5 @@ class RecipeInfo:
     options: type = Settings
     rounds: int = 1
     corrections: str = ""
+    parties: frozenset[tuple[Unit, Trust]] = frozenset()  # where parties hold columns, if they may
     cohort: int = 1  # sites of a round at least, where a recipe of choices may set its own rounds

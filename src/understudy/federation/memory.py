@@ -19,7 +19,7 @@ from torch import Tensor
 
 from understudy.errors import OutputError
 
-__all__ = ["SiteMemory"]
+__all__ = ["Memories", "SiteMemory"]
 
 Initial = Callable[[str], dict[str, Tensor]]
 
@@ -90,6 +90,42 @@ class SiteMemory:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+class Memories:
+    """The memory of parties: each keeps tensors of its own shapes, and is asked for alone."""
+
+    def __init__(self, initial: Initial, names: Sequence[str], folder: Path | None = None) -> None:
+        self.touched = np.zeros(len(names), bool)
+        self._each = [SiteMemory(initial, [name], _own(folder, i)) for i, name in enumerate(names)]
+        for i, memory in enumerate(self._each):
+            memory.touched = self.touched[i : i + 1]
+
+    def gather(self, clients: np.ndarray) -> dict[str, Tensor]:
+        """The memory of one party, ``[1, …]``."""
+        (client,) = clients.tolist()
+        return self._each[client].gather(_ALONE)
+
+    def scatter(self, clients: np.ndarray, memory: dict[str, Tensor]) -> None:
+        """Keep the memory of one party."""
+        (client,) = clients.tolist()
+        self._each[client].scatter(_ALONE, memory)
+
+    def close(self) -> None:
+        """Close all files."""
+        for memory in self._each:
+            memory.close()
+
+
+_ALONE = np.array([0])
+
+
+def _own(folder: Path | None, party: int) -> Path | None:
+    """A folder for one party's file."""
+    if folder is None:
+        return None
+    (folder / f"party-{party}").mkdir(exist_ok=True)
+    return folder / f"party-{party}"
 
 
 def _flatten(memory: dict[str, Tensor]) -> np.ndarray:

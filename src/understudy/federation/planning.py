@@ -14,15 +14,19 @@ from typing import Literal
 from understudy.data.layout import overlap, overlap_notes
 from understudy.errors import PrivacyError, StudyError
 from understudy.federation.info import RecipeInfo
+from understudy.federation.splits import refuse_split, split_notes
 from understudy.privacy.account import pure_epsilon
 from understudy.privacy.gaussian import Gaussian, Plain
 from understudy.privacy.integer import IntegerGaussian, default_shares
 from understudy.privacy.mechanism import Mechanism
 from understudy.privacy.plan import Part, Phase, PrivacyPlan, default_delta, solve
-from understudy.privacy.terms import Slot, Trust, Unit
-from understudy.study import Study, refuse_split, split_notes
+from understudy.privacy.terms import Held, Slot, Trust, Unit
+from understudy.study import Study
 
-__all__ = ["Terms", "check_kind", "noised_plan", "pure_plan", "shares"]
+__all__ = ["Terms", "check_kind", "noised_plan", "parties_plan", "pure_plan", "shares"]
+
+Pair = tuple[Unit, Trust]
+_PARTIES: Pair = ("record", "local")  # the default where parties hold columns
 
 _SLOTS: dict[Trust, Slot] = {
     "central": "server",
@@ -221,7 +225,8 @@ def _plan(
     units = _units(study, unit)
     delta = study.privacy.delta or default_delta(units)
     said = (*_overlap_notes(study, unit), *split_notes(study), *notes)
-    return PrivacyPlan(unit, trust, phases, units, delta, notes=said)
+    held: Held = "columns" if study.parties else "rows"
+    return PrivacyPlan(unit, trust, phases, units, delta, notes=said, held=held)
 
 
 def _units(study: Study, unit: Unit) -> int:
@@ -257,8 +262,9 @@ def check_kind(study: Study, info: RecipeInfo) -> None:
 
 def unit_and_trust(study: Study, info: RecipeInfo) -> tuple[Unit, Trust]:
     """What the study asks for, or the recipe's default; refused where the recipe has no proof."""
-    unit = study.privacy.unit or info.default[0]
-    trust = study.privacy.trust or info.default[1]
+    allowed, default = _supported(study, info)
+    unit = study.privacy.unit or default[0]
+    trust = study.privacy.trust or default[1]
     check_kind(study, info)
     asked = study.privacy.epsilon or study.privacy.noise or study.privacy.epsilon_per_update
     if trust == "none" and asked:
@@ -267,8 +273,8 @@ def unit_and_trust(study: Study, info: RecipeInfo) -> tuple[Unit, Trust]:
             f'{info.name}, whose trust is "none": it adds no noise',
             "choose a private recipe or trust, or remove epsilon and noise",
         )
-    if trust != "none" and (unit, trust) not in info.supports:
-        pairs = ", ".join(f"{u}/{t}" for u, t in sorted(info.supports))
+    if trust != "none" and (unit, trust) not in allowed:
+        pairs = ", ".join(f"{u}/{t}" for u, t in sorted(allowed))
         raise PrivacyError(
             f"a unit and trust that {info.name} supports ({pairs})",
             f"{unit}/{trust}",
@@ -282,3 +288,34 @@ def unit_and_trust(study: Study, info: RecipeInfo) -> tuple[Unit, Trust]:
             "add person and rows_per_person to the schema, or protect records",
         )
     return unit, trust
+
+
+def _supported(study: Study, info: RecipeInfo) -> tuple[frozenset[tuple[Unit, Trust]], Pair]:
+    """Units and trusts for sites that hold rows, or for parties that hold columns; the default."""
+    found, default = (info.parties, _PARTIES) if study.parties else (info.supports, info.default)
+    if not found:
+        holders = "parties that hold columns" if study.parties else "sites that hold rows"
+        raise StudyError(f"a recipe for {holders}", info.name, "choose another: understudy recipes")
+    return found, default
+
+
+def parties_plan(
+    study: Study,
+    info: RecipeInfo,
+    parts: tuple[Part, ...],
+    *,
+    rounds: int,
+    before: PrivacyPlan | None = None,
+    notes: tuple[str, ...] = (),
+) -> PrivacyPlan:
+    """The plan of a recipe for parties, whose parts are in `Part.party`'s hands.
+
+    With the study's ε, the noise of all parts of this phase is solved for what is left of it
+    against the public; without, parts keep the noise they have.
+    """
+    unit, trust = unit_and_trust(study, info)
+    _check_price(study, info, trust)
+    phase = _phase(study, parts, rounds)
+    plan = _plan(study, unit, trust, (*(before.phases if before else ()), phase), notes)
+    epsilon = study.privacy.epsilon
+    return plan if epsilon is None else solve(plan, epsilon)

@@ -40,7 +40,9 @@ class Site:
     """One site, or a stack of them, in one round.
 
     ``rng`` is for what needs no secrecy (the order of batches); ``secret`` is the noise source.
-    ``noise`` holds each site's own multiplier where it wants more than the plan's.
+    ``noise`` holds each site's own multiplier where it wants more than the plan's; ``ids`` are the
+    sites' numbers in the study. A party that holds columns is a stack of one, and ``data`` has its
+    own columns, encoded by its part of the schema.
     """
 
     names: tuple[str, ...]
@@ -51,6 +53,7 @@ class Site:
     rng: Draws
     secret: Draws
     noise: Tensor | None = None
+    ids: tuple[int, ...] = ()
     receipts: list[Receipt] = field(default_factory=list)
     _batches: int = 0
 
@@ -61,6 +64,11 @@ class Site:
     def phase(self) -> Phase:
         """The phase of the plan that this round belongs to."""
         return self.plan.at(self.round)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts that are sent in this round: of a party, its own."""
+        return self.phase.parts if self.plan.held == "rows" else self.phase.sent_by(self.ids[0])
 
     def use(self, part: str) -> Use:
         """A use of a part's mechanism, here and now."""
@@ -158,7 +166,7 @@ def _cells(
 
 def seal(site: Site, update: Update) -> Sealed:
     """Turn the updates of a stack into what may leave the sites."""
-    parts = site.phase.parts
+    parts = site.parts
     if set(update) != {part.name for part in parts}:
         raise PrivacyError(
             f"an update with parts {[p.name for p in parts]}", f"{sorted(update)}", "fix the recipe"
@@ -196,7 +204,7 @@ def _silenced(update: Update, site: Site) -> Update:
 
 def _check_steps(site: Site) -> None:
     """Parts of the step slot were noised exactly as often as promised."""
-    for part in site.phase.parts:
+    for part in site.parts:
         if part.where != "step" or not part.mechanism.promises:
             continue
         done = sum(receipt.part == part.name for receipt in site.receipts)

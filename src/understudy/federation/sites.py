@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from understudy.data.columns import Columns
 from understudy.data.shards import Shards
 from understudy.federation.budget import Budget
-from understudy.federation.memory import SiteMemory
+from understudy.federation.memory import Memories, SiteMemory
 from understudy.federation.recipe import Recipe, State, Task
 from understudy.federation.site import Site, seal
 from understudy.privacy.clip import Sealed
@@ -29,13 +30,16 @@ __all__ = ["Sites"]
 
 @dataclass
 class Sites:
-    """``ids`` are the sites' numbers in the study, ``allowance`` ``[phases, N]`` rounds left."""
+    """``ids`` are the sites' numbers in the study, ``allowance`` ``[phases, N]`` rounds left.
+
+    Parties that hold columns are sites whose rows differ in width: they are asked one by one.
+    """
 
     recipe: Recipe
     names: Sequence[str]
     ids: np.ndarray
-    data: Shards
-    memory: SiteMemory
+    data: Shards | Columns
+    memory: SiteMemory | Memories
     streams: Streams
     source: NoiseSource
     allowance: np.ndarray
@@ -80,6 +84,7 @@ class Sites:
             rng=self.streams.sites("local", round, ids),
             secret=self.source.sites(round, ids),
             noise=self._own_noise(clients),
+            ids=tuple(ids.tolist()),
         )
 
     def _own_noise(self, clients: np.ndarray) -> Tensor | None:

@@ -47,7 +47,8 @@ class Event:
     Poisson rate, or None where the adversary knows who took part. ``epsilon`` is what the pure
     mechanisms of one round cost together; an event has one kind or the other. ``gap`` is how far
     the noise of one round is from a Gaussian's: zero, but for noise in whole numbers, whose
-    chances are within a factor of e^gap of it, but for a chance of ``gap``.
+    chances are within a factor of e^gap of it, but for a chance of ``gap``. ``seen``: the adversary
+    knows every sample, so that it is only chance which hides a record.
     """
 
     noise: tuple[float, ...]
@@ -55,6 +56,7 @@ class Event:
     count: int
     epsilon: float = 0.0
     gap: float = 0.0
+    seen: bool = False
 
     @property
     def merged(self) -> float:
@@ -190,6 +192,8 @@ def cost(events: Sequence[Event], delta: float) -> Cost:
         return _widened(inside, delta, gap)
     if not all(event.private for event in events):
         return Cost(math.inf, math.inf, delta)
+    if any(event.seen for event in events):
+        return _seen(events, delta)
     try:
         parts = _simplify(events)
         price = (_pld(parts, delta), _rdp(parts, delta)) if parts else (0.0, 0.0)
@@ -197,6 +201,22 @@ def cost(events: Sequence[Event], delta: float) -> Cost:
         return Cost(math.inf, math.inf, delta)
     pure = pure_epsilon(events)
     return Cost(price[0] + pure, price[1] + pure, delta if parts or not pure else 0.0)
+
+
+def _seen(events: Sequence[Event], delta: float) -> Cost:
+    """Known samples in one phase at most, and what acts on every record besides."""
+    known = [event for event in events if event.seen]
+    rest = [event for event in events if not event.seen]
+    parts = _simplify(rest)
+    if len(known) > 1 or pure_epsilon(events) or any(rate < 1 for _, rate, _ in parts):
+        raise PrivacyError(
+            "known samples in one phase, and no secret ones beside them", "others", "fix the plan"
+        )
+    from understudy.privacy.seen import Seen, seen_epsilon, seen_epsilon_rdp
+
+    (event,), more = known, sum(count / noise**2 for noise, _, count in parts)
+    found = Seen(event.merged, float(event.rate or 1.0), event.count, more)
+    return Cost(seen_epsilon(found, delta), seen_epsilon_rdp(found, delta), delta)
 
 
 def _set_aside(delta: float, gap: float) -> float:

@@ -40,6 +40,30 @@ def check_plan(plan: PrivacyPlan) -> None:
         _check_parts(phase, plan)
         if plan.trust == "distributed":
             _check_shares(phase, plan)
+        if plan.held == "columns":
+            _check_parties(phase, plan)
+
+
+def _check_parties(phase: Phase, plan: PrivacyPlan) -> None:
+    """Parties that hold columns: all in every round, and all parts on one sample of the records."""
+    parties = {part.party for part in phase.parts}
+    known = parties <= {None, *range(phase.sites)}
+    if phase.sites < 2 or phase.rate is not None or phase.size is not None or not known:
+        raise PrivacyError(
+            "two parties or more, all of them in every round",
+            f"{phase.sites} and cohorts",
+            "remove [cohort]: a party that stays away leaves its columns out",
+        )
+    if plan.unit == "site" or plan.trust not in ("local", "none"):
+        raise PrivacyError(
+            "records protected by noise that every party adds itself",
+            f"unit {plan.unit}, trust {plan.trust}",
+            'set unit = "record" and trust = "local", or leave both out',
+        )
+    if len({(part.mechanism.rate, part.mechanism.steps) for part in phase.parts}) > 1:
+        raise PrivacyError(
+            "parts of all parties with one rate and one number of steps", "several", "fix the plan"
+        )
 
 
 def _check_phase(phase: Phase, plan: PrivacyPlan) -> None:
@@ -132,8 +156,10 @@ def _check_parts(phase: Phase, plan: PrivacyPlan) -> None:
     for part in phase.parts:
         _check_part(part, plan)
         part.mechanism.check(part, plan.unit)
+    if any(part.party is not None for part in phase.parts) and plan.held != "columns":
+        raise PrivacyError("parts of single parties where these hold columns", "others", "fix it")
     sampled = [p.name for p in phase.parts if p.mechanism.promises and p.mechanism.rate]
-    if len(sampled) > 1:
+    if len(sampled) > 1 and plan.held != "columns":
         raise PrivacyError(
             "one part of a phase with batches of records",
             f"{sampled}",

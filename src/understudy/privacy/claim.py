@@ -18,6 +18,7 @@ from understudy.privacy.account import (
     rdp_epsilon,
     round_up,
 )
+from understudy.privacy.columns import ALIGNED, OTHERS, column_claims, known_batches
 from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.integer import IntegerGaussian, default_shares
 from understudy.privacy.plan import Phase, PrivacyPlan, claim_terms, default_delta
@@ -100,6 +101,8 @@ class Claim:
         """What is protected, by relation: a server that asks a site knows that it took part."""
         if self.relation == "replace one":
             return f"what any one {self.unit} holds"
+        if self.relation == OTHERS:
+            return f"what the other parties hold about any one {self.unit}"
         if self.relation == EMPTY_SITE:
             return "whether any one site holds rows at all"
         return f"whether any one {self.unit} took part"
@@ -109,9 +112,23 @@ class Claim:
         return {**asdict(self), "words": self.words}
 
 
-def _sampling(plan: PrivacyPlan, amplified: bool) -> str:
+def _sampling(plan: PrivacyPlan, amplified: bool, seen: bool = False) -> str:
     """Who takes part when, phase by phase."""
+    if plan.held == "columns":
+        return "; then ".join(_shared_batches(phase, seen) for phase in plan.phases)
     return "; then ".join(_amplification(phase, amplified) for phase in plan.phases)
+
+
+def _shared_batches(phase: Phase, seen: bool) -> str:
+    """Parties hold columns of the same rows, so a batch is one for all of them."""
+    mechanism = phase.parts[0].mechanism
+    if not mechanism.rate:
+        return f"every party joins every round ({phase.rounds}) with all rows; no amplification"
+    known = "the adversary knows the batches" if seen else "only the parties know the batches"
+    return (
+        f"every step takes each record by a coin flip that all parties share, rate "
+        f"{mechanism.rate:g}, over {phase.rounds * mechanism.steps} steps; {known}"
+    )
 
 
 def _amplification(phase: Phase, amplified: bool) -> str:
@@ -147,7 +164,9 @@ class _Told:
 
     def claim(self, adversary: str, relation: str, trust: str, **terms: Any) -> Claim:
         """What is promised to one adversary."""
-        plan, events = self.plan, self.plan.promise(**terms)
+        plan, seen = self.plan, terms.pop("seen", False)
+        events = plan.promise(**terms)
+        events = known_batches(events) if seen else events
         price = cost(events, plan.delta)
         if not math.isfinite(price.epsilon):
             return self.nothing(adversary, "the noise is too small to promise anything")
@@ -156,7 +175,7 @@ class _Told:
             unit=plan.unit,
             relation=relation,
             trust=trust,
-            sampling=_sampling(plan, terms.get("amplified", True)),
+            sampling=_sampling(plan, terms.get("amplified", True), seen),
             events=events,
             delta=price.delta,
             epsilon=price.epsilon,
@@ -195,6 +214,8 @@ def _precision(events: tuple[Event, ...]) -> tuple[str, ...]:
 
 
 def _unit_caveat(plan: PrivacyPlan) -> tuple[str, ...]:
+    if plan.held == "columns":
+        return (ALIGNED,)
     if plan.unit == "record":
         return ("one row is protected: a person with several rows is protected less",)
     if plan.unit == "person":
@@ -215,6 +236,8 @@ def claims(plan: PrivacyPlan, source: str, ran: str = "") -> tuple[Claim, ...]:
         unproven = told.nothing("anyone", plan.unproven)
         rest = claims(replace(plan, unproven=""), source, ran)
         return (replace(unproven, unit="record"), *rest)
+    if plan.held == "columns":
+        return column_claims(told)
     if plan.slots == {"server"}:
         return _central(told)
     if plan.slots <= {"client", "step"}:

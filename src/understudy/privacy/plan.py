@@ -24,7 +24,7 @@ from understudy.privacy.integer import IntegerGaussian
 from understudy.privacy.mechanism import Mechanism
 from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection
-from understudy.privacy.terms import Kind, Slot, Trust, Unit
+from understudy.privacy.terms import Held, Kind, Slot, Trust, Unit
 
 __all__ = ["Part", "Phase", "PrivacyPlan", "default_delta", "solve"]
 
@@ -41,7 +41,8 @@ def default_delta(units: int) -> float:
 class Part:
     """One named part of an update: its shape at one site, and how it is protected where.
 
-    ``combine``: the server forms the mean over the planned cohort, or the sum.
+    ``combine``: the server forms the mean over the planned cohort, or the sum. ``party``: where
+    sites hold columns, the one party that sends it (None: all of them).
     """
 
     name: str
@@ -49,6 +50,7 @@ class Part:
     combine: Literal["mean", "sum"]
     where: Slot
     mechanism: Mechanism
+    party: int | None = None
 
     @property
     def bytes(self) -> int:
@@ -64,7 +66,8 @@ class Part:
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form."""
         mechanism = {"name": self.mechanism.name, **self.mechanism.to_dict()}
-        return {**self.__dict__, "shape": list(self.shape), "mechanism": mechanism}
+        found = {**self.__dict__, "shape": list(self.shape), "mechanism": mechanism}
+        return found if self.party is not None else {k: found[k] for k in found if k != "party"}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Part:
@@ -141,17 +144,26 @@ class Phase:
             f"parts {[p.name for p in self.parts]}", f"{name!r}", "declare it in the recipe's plan"
         )
 
-    def promise(self, *, factor: float, amplified: bool) -> tuple[Event, ...]:
-        """The events of this phase; noise on one sample is one event."""
+    def sent_by(self, party: int) -> tuple[Part, ...]:
+        """The parts that a party sends: its own and those of all."""
+        return tuple(part for part in self.parts if part.party in (None, party))
+
+    def promise(
+        self, *, factor: float, amplified: bool, together: bool = False
+    ) -> tuple[Event, ...]:
+        """The events of this phase; noise on one sample is one event.
+
+        ``together``: all parts are about one sample, since a record is at every party.
+        """
         found = [
             (part, part.mechanism.event(part, self, factor=factor, amplified=amplified))
             for part in self.parts
         ]
-        joint = [event for part, event in found if part.joint]
+        joint = [event for part, event in found if part.joint or together]
         noise = tuple(z for event in joint for z in event.noise)
         gap = sum(event.gap for event in joint)
         merged = (replace(joint[0], noise=noise, gap=gap),) if joint else ()
-        return (*merged, *(event for part, event in found if not part.joint))
+        return (*merged, *(event for part, event in found if not (part.joint or together)))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form."""
@@ -169,7 +181,8 @@ class PrivacyPlan:
 
     ``units`` is the declared, public number of protected units. ``unproven`` says which claim a
     reader might expect and why it is not made; ``notes`` are caveats that the recipe adds to
-    the claims. Rounds are counted over the whole run.
+    the claims. Rounds are counted over the whole run. ``held``: sites hold rows, or columns of all
+    rows: then a record is at every site, and what they do in a phase is one event for it.
     """
 
     unit: Unit
@@ -179,6 +192,7 @@ class PrivacyPlan:
     delta: float
     unproven: str = ""
     notes: tuple[str, ...] = ()
+    held: Held = "rows"
 
     def __post_init__(self) -> None:
         check_plan(self)
@@ -289,8 +303,23 @@ class PrivacyPlan:
         return tuple(
             event
             for phase in self.phases
-            for event in phase.promise(factor=factor, amplified=amplified)
+            for event in phase.promise(
+                factor=factor, amplified=amplified, together=self.held == "columns"
+            )
         )
+
+    def of(self, parties: Iterable[int]) -> PrivacyPlan:
+        """The plan as far as these parties carry it out: what is to be seen of their columns."""
+        kept = {None, *parties}
+        phases = (
+            replace(p, parts=tuple(part for part in p.parts if part.party in kept))
+            for p in self.phases
+        )
+        return replace(self, phases=tuple(phases))
+
+    def least(self, round: int) -> int:
+        """How many sites must answer for a round to count: of parties, all."""
+        return self.sites if self.held == "columns" else self.at(round).survivors
 
     def admits(self, receipts: Iterable[Receipt]) -> None:
         """Refuse receipts that exceed the promise: too many, too little noise, another part."""
@@ -326,7 +355,8 @@ class PrivacyPlan:
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form, kept in the release so that anyone can recompute the claim."""
         phases = [phase.to_dict() for phase in self.phases]
-        return {**self.__dict__, "phases": phases, "notes": list(self.notes)}
+        found = {**self.__dict__, "phases": phases, "notes": list(self.notes)}
+        return found if self.held == "columns" else {k: found[k] for k in found if k != "held"}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> PrivacyPlan:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["Kind", "Slot", "Trust", "Unit"]
+__all__ = ["Held", "Kind", "Slot", "Trust", "Unit"]
 
+Held = Literal["rows", "columns"]  # what a site has of the table
 Unit = Literal["record", "person", "site"]
 Trust = Literal["central", "local", "distributed", "none"]
 Slot = Literal["step", "client", "server", "distributed"]

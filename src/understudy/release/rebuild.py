@@ -10,6 +10,7 @@ from understudy.data.schema import Schema
 from understudy.errors import StudyError
 from understudy.federation.info import RecipeInfo
 from understudy.federation.recipe import Recipe
+from understudy.parties import PartyEntry, party_entries
 from understudy.settings import known, read
 from understudy.study import TABLES, Heading, Simulation, Study
 
@@ -32,7 +33,7 @@ class Known(Protocol):
 
 def agreed(agreement: Mapping[str, Any], schema: Schema) -> Study:
     """The study that an agreement names: the inverse of `Study.agreement`, which has no files."""
-    known(agreement, _KEYS, "agreement.")
+    known(agreement, (*_KEYS, "parties"), "agreement.")
     if missing := [key for key in _KEYS if key not in agreement]:
         raise StudyError("a complete agreement", f"one without {missing[0]}", _REMEDY)
     head = read(Heading, {key: agreement[key] for key in ("name", "recipe", "rounds")}, "study")
@@ -44,6 +45,7 @@ def agreed(agreement: Mapping[str, Any], schema: Schema) -> Study:
         rounds=head.rounds,
         options=agreement["options"],
         simulation=_split(agreement["split"], agreement["sites"]),
+        parties=_parties(agreement.get("parties", [])),
         declared=agreement["sites"],
         **{name: read(table, agreement[name], name) for name, table in TABLES.items()},
     )
@@ -64,6 +66,13 @@ def _split(split: Any, sites: Any) -> Simulation | None:
     column = {"column": split.get("column")}
     told = {"data": "", "split": split.get("name"), "options": column, **count, **only}
     return read(Simulation, told, "simulation")
+
+
+def _parties(told: Any) -> tuple[PartyEntry, ...]:
+    """What each party holds; their names are not public, and nothing depends on them."""
+    if not isinstance(told, list) or not all(isinstance(each, dict) for each in told):
+        raise StudyError("a list of parties", "another value", _REMEDY)
+    return party_entries([{"name": f"party-{i + 1}", **each} for i, each in enumerate(told)])
 
 
 def difference(stored: Any, expected: Any, tolerance: float = 0.0) -> str:

@@ -26,7 +26,7 @@ def site_budgets(study: Study) -> list[Budget]:
     solved = study.privacy.epsilon is not None
     return [
         Budget(site.name, site.epsilon, study.base / site.ledger if site.ledger else None, solved)
-        for site in study.sites
+        for site in study.owners
     ]
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from understudy.data.bundled import bundled
+from understudy.data.columns import Columns, records_of
 from understudy.data.encode import Encoded, encode
 from understudy.data.records import Progress
 from understudy.data.shards import Shards
@@ -18,7 +20,7 @@ from understudy.errors import DataError, StudyError
 from understudy.rng import Streams
 from understudy.study import SiteEntry, Study
 
-__all__ = ["load_sites"]
+__all__ = ["load_parties", "load_sites"]
 
 Coded = Callable[[Records], Encoded]
 
@@ -47,22 +49,66 @@ def load_sites(
     return _split(study, progress, coded, rng=rng)
 
 
+def load_parties(
+    study: Study,
+    parties: Sequence[Records] | None,
+    *,
+    progress: Progress | None = None,
+) -> Columns:
+    """Encode every party's columns, aligned by row, and check them before anything is spent."""
+    held = study.held
+    assert held is not None
+    if parties is not None and len(parties) != len(held):
+        raise StudyError(f"{len(held)} parties", f"{len(parties)}", "match the study")
+    if parties is None and study.simulation is not None:
+        whole = _source(study, progress)
+        parties = [records_of(whole, columns) for columns in held.columns]
+    found = []
+    for i, entry in enumerate(study.parties):
+        records = _read_party(study, i, progress) if parties is None else parties[i]
+        with _named(f"party {entry.name}"):
+            found.append(encode(held.schema_of(i), records))
+    return _within(study, Columns.of(found))
+
+
+def _read_party(study: Study, party: int, progress: Progress | None) -> Records:
+    entry, held = study.parties[party], study.held
+    assert held is not None and entry.data is not None
+    with _named(f"party {entry.name}"):
+        return read(study.base / entry.data, held.schema_of(party), progress=progress)
+
+
+def _within(study: Study, found: Columns) -> Columns:
+    """No more rows than declared: products are formed over the declared number, a public one."""
+    if int(found.counts.max()) > study.schema.records:
+        raise DataError(
+            f"at most {study.schema.records:,} rows, the schema's public number of records",
+            "more",
+            "raise records in the schema, at every party",
+        )
+    return found
+
+
+@contextmanager
+def _named(who: str) -> Iterator[None]:
+    """Say in errors whose rows are meant."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{error.expected} ({who})", error.found, error.do) from error
+
+
 def _encode_site(
     study: Study, entry: SiteEntry, progress: Progress | None, coded: Coded
 ) -> Encoded:
-    try:
+    with _named(f"site {entry.name}"):
         return coded(read(study.base / entry.data, study.schema, progress=progress))
-    except DataError as error:
-        raise DataError(f"{error.expected} (site {entry.name})", error.found, error.do) from error
 
 
 def _split(study: Study, progress: Progress | None, coded: Coded, *, rng: Streams) -> Shards:
     assert study.simulation is not None
     plan, source = study.simulation, study.simulation.data
-    if source.startswith("bundled:"):
-        records = bundled(source.removeprefix("bundled:"))[1]
-    else:
-        records = read(study.base / source, study.schema, progress=progress)
+    records = _source(study, progress)
     rows = coded(records)
     if not len(rows):
         raise DataError("rows to deal out to sites", f"none in {source}", "is the file complete?")
@@ -71,6 +117,15 @@ def _split(study: Study, progress: Progress | None, coded: Coded, *, rng: Stream
         raise StudyError("options of the split", f"simulation.{name}", "remove it")
     parts = split(study.schema, rows, plan.split, plan.sites or 1, **plan.options, **given)
     return Shards.pack(rows, parts[plan.kept])
+
+
+def _source(study: Study, progress: Progress | None) -> Records:
+    """The rows that a simulation splits."""
+    assert study.simulation is not None
+    source = study.simulation.data
+    if source.startswith("bundled:"):
+        return bundled(source.removeprefix("bundled:"))[1]
+    return read(study.base / source, study.schema, progress=progress)
 
 
 def _pack(sites: Sequence[Encoded]) -> Shards:

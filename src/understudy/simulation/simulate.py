@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from understudy.data.columns import Columns
 from understudy.data.shards import Shards
 from understudy.data.table import Records
 from understudy.errors import StudyError
@@ -24,7 +25,7 @@ from understudy.federation.checkpoint import Checkpoint
 from understudy.federation.engine import Engine, Runtime
 from understudy.federation.gather import Gather, PlainSum
 from understudy.federation.masking import SecureSum, checked_sum
-from understudy.federation.memory import SiteMemory
+from understudy.federation.memory import Memories, SiteMemory
 from understudy.federation.recipe import Recipe
 from understudy.federation.secure.party import Party
 from understudy.federation.secure.roster import identities
@@ -46,7 +47,7 @@ from understudy.runtime.store import Store
 from understudy.runtime.wire import Agreement
 from understudy.simulation.budgets import begin, note_release, site_budgets, site_plans
 from understudy.simulation.journal import Journal
-from understudy.simulation.loading import load_sites
+from understudy.simulation.loading import load_parties, load_sites
 from understudy.simulation.workplace import workplace
 from understudy.study import Study
 
@@ -111,7 +112,11 @@ def _run(study: Study, sites: Sequence[Records] | None, how: _How) -> Release:
         journal = Journal.open(folder, study, how.seed, how.resume)
         rng = journal.streams.child("data")
         told, capped = partial(how.tell, "reading"), recipe.plan.unit != "record"
-        data = load_sites(study, sites, rng=rng, progress=told, capped=capped)
+        data: Shards | Columns
+        if study.parties:
+            data = load_parties(study, sites, progress=told)
+        else:
+            data = load_sites(study, sites, rng=rng, progress=told, capped=capped)
         with ExitStack() as stack:
             ledger = stack.enter_context(Ledger(folder / "ledger.jsonl"))
             held = _sites(study, recipe, data, journal, folder)
@@ -136,7 +141,9 @@ def _run(study: Study, sites: Sequence[Records] | None, how: _How) -> Release:
     return release
 
 
-def _sites(study: Study, recipe: Recipe, data: Shards, journal: Journal, folder: Path) -> Sites:
+def _sites(
+    study: Study, recipe: Recipe, data: Shards | Columns, journal: Journal, folder: Path
+) -> Sites:
     whole = recipe.plan
     plans = site_plans(study, whole) or [whole] * len(data)
     allowance = np.array([[p.participations for p in own.phases] for own in plans], np.int64).T
@@ -146,7 +153,7 @@ def _sites(study: Study, recipe: Recipe, data: Shards, journal: Journal, folder:
         names,
         np.arange(len(data)),
         data,
-        SiteMemory(recipe.memory, names, folder),
+        (Memories if study.parties else SiteMemory)(recipe.memory, names, folder),
         journal.streams,
         journal.source,
         allowance.copy(),
@@ -170,7 +177,7 @@ def _reached(
     if not apart:
         masked = study.simulation is not None and study.simulation.masks == "checked"
         gather = checked_sum(plan, source, held) if masked else PlainSum(plan, source)
-        return InProcess(held), gather
+        return InProcess(held, chunk=1 if study.parties else None), gather
     roster, each = identities(held.names)
     secure = plan.trust == "distributed"
     parties = [Party(own, roster) if secure else None for own in each]

@@ -1,0 +1,147 @@
+"""Parties: sites that hold different columns of the same people, ``[[party]]`` in a study.
+
+There is one public schema; a party has the part of it that its columns make (`Schema.project`).
+Which columns a party holds is public and part of the agreement. A column that several parties
+hold must be declared as shared by each of them: else a column claimed twice is a mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass
+from functools import lru_cache
+from typing import Any
+
+from understudy.data.schema import Schema
+from understudy.errors import StudyError
+from understudy.rng import Streams
+from understudy.settings import Settings, known, read, setting
+
+__all__ = ["MOST_PARTIES", "Parties", "PartyEntry", "check_parties", "dealt", "party_entries"]
+
+MOST_PARTIES = 16
+
+
+@dataclass(frozen=True)
+class PartyEntry(Settings, table="party"):
+    """``[[party]]``: one party, which holds some columns of every row"""
+
+    name: str = setting(MISSING, "the party's name")
+    columns: tuple[str, ...] = setting(MISSING, "the columns it holds; one party holds the label")
+    shared: tuple[str, ...] = setting((), "those of its columns that other parties hold too")
+    data: str | None = setting(None, "path of its rows, aligned with those of the other parties")
+    epsilon: float | None = setting(None, "the party's own limit on its total ε", above=0)
+    ledger: str | None = setting(None, "the party's own ledger, kept across studies")
+    noise: float | None = setting(
+        None, "its own noise multiplier, where the recipe lets parties differ", above=0
+    )
+
+    @property
+    def public(self) -> dict[str, Any]:
+        """What everyone may know of a party: not its name, nor its files and limits."""
+        more = {"shared": list(self.shared), "noise": self.noise}
+        return {"columns": list(self.columns), **{n: value for n, value in more.items() if value}}
+
+
+@dataclass(frozen=True)
+class Parties:
+    """Who holds what, as recipes see it: names and columns in the order of the study."""
+
+    schema: Schema
+    names: tuple[str, ...]
+    columns: tuple[tuple[str, ...], ...]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def number(self, name: str) -> int:
+        """Which party this is, from 0."""
+        return self.names.index(name)
+
+    def schema_of(self, party: int) -> Schema:
+        """The part of the public schema that a party holds."""
+        return _projected(self.schema, self.columns[party])
+
+    def own(self, party: int) -> tuple[str, ...]:
+        """Its columns that no party before it holds: each column of the schema counts once."""
+        before = {name for columns in self.columns[:party] for name in columns}
+        return tuple(name for name in self.columns[party] if name not in before)
+
+    @property
+    def labelled(self) -> int | None:
+        """The first party that holds the label, if the schema has one."""
+        found = (i for i, columns in enumerate(self.columns) if self.schema.label in columns)
+        return next(found, None)
+
+
+@lru_cache(maxsize=64)
+def _projected(schema: Schema, columns: tuple[str, ...]) -> Schema:
+    return schema.project(columns)
+
+
+def party_entries(data: Any) -> tuple[PartyEntry, ...]:
+    """From the ``[[party]]`` tables of a study file."""
+    if not isinstance(data, list):
+        raise StudyError("a list of [[party]] tables", type(data).__name__, "write [[party]]")
+    return tuple(read(PartyEntry, entry, "party") for entry in data)
+
+
+def dealt(schema: Schema, many: int | None, options: Mapping[str, Any]) -> tuple[PartyEntry, ...]:
+    """The parties of a simulation that names none: columns dealt out by schema and seed.
+
+    Never by rows: who holds what is public.
+    """
+    known(options, ("seed",), "simulation.")
+    names, seed = [column.name for column in schema.columns], options.get("seed", 0)
+    most = min(MOST_PARTIES, len(names))
+    if many is None or not 2 <= many <= most or type(seed) is not int:
+        raise StudyError(
+            f"simulation.sites from 2 to {most} and a whole number as seed, or [[party]] entries",
+            "neither",
+            "say how many parties there are, or which columns each holds",
+        )
+    order = Streams.from_seed(seed).numpy(f"columns {schema.hash}").permutation(len(names))
+    places = [sorted(order[i::many].tolist()) for i in range(many)]
+    return tuple(
+        PartyEntry(f"party-{i + 1}", tuple(names[at] for at in place))
+        for i, place in enumerate(places)
+    )
+
+
+def check_parties(schema: Schema, parties: Sequence[PartyEntry]) -> None:
+    """Every column is held, by one party or by several that all say so."""
+    if not 2 <= len(parties) <= MOST_PARTIES:
+        raise StudyError(f"2 to {MOST_PARTIES} [[party]] entries", f"{len(parties)}", "change them")
+    if schema.kind != "table":
+        raise StudyError("a table, whose columns parties can hold", schema.kind, "use a table")
+    for entry in parties:
+        _check_columns(schema, entry)
+    for column in (c.name for c in schema.columns):
+        _check_holders(column, parties)
+
+
+def _check_columns(schema: Schema, entry: PartyEntry) -> None:
+    names = {column.name for column in schema.columns}
+    stray = [name for name in entry.columns if name not in names]
+    stray += [name for name in entry.shared if name not in entry.columns]
+    if stray or not entry.columns or len(set(entry.columns)) < len(entry.columns):
+        raise StudyError(
+            f"party {entry.name}: different columns of the schema, shared ones among its columns",
+            f"{stray[0]!r}" if stray else "none, or one twice",
+            "check the spelling",
+        )
+
+
+def _check_holders(column: str, parties: Sequence[PartyEntry]) -> None:
+    holders = [entry for entry in parties if column in entry.columns]
+    if not holders:
+        raise StudyError(
+            f"a party that holds {column!r}", "none", "add it to a party, or cut the schema"
+        )
+    silent = [entry.name for entry in holders if column not in entry.shared]
+    if len(holders) > 1 and silent:
+        raise StudyError(
+            f"one party that holds {column!r}, or several that declare it shared",
+            f"{len(holders)} parties hold it, and {silent[0]} does not say so",
+            f'add shared = ["{column}"] to each, or take it from all but one',
+        )

@@ -1,0 +1,90 @@
+"""Claims where parties hold columns of the same people: per party, per person, and for insiders.
+
+A record is one person's row, which is at every party. So what all parties do in one phase, on one
+sample, is one event for it, with 1/z² = Σ 1/zᵢ² (`Phase.promise`). An outsider (the public, or a
+server that works with no party) does not know shared batches; a party does, and gets a claim of
+its own, without amplification, about what the *other* parties hold: whoever took part in the
+alignment knows who is in the table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from understudy.privacy.account import Event
+
+if TYPE_CHECKING:
+    from understudy.privacy.claim import Claim
+    from understudy.privacy.plan import PrivacyPlan
+
+__all__ = ["ALIGNED", "OTHERS", "column_claims", "known_batches"]
+
+OTHERS = "its values at the other parties, or none"
+ALIGNED = (
+    "a record is one person's row at all parties together; the parties know who is in the table, "
+    "by aligning their rows, and how many are"
+)
+_TRUST = "every party adds noise of its own before anything is sent; the server works with no party"
+_NOBODY = "every party adds noise of its own before anything is sent; nobody else is trusted"
+_OUTSIDE = "the public and a server that works with no party"
+_SINGLE: dict[str, Any] = {"factor": 1.0, "amplified": False}
+_DOUBLE: dict[str, Any] = {"factor": 2.0, "amplified": False}
+
+
+def known_batches(events: tuple[Event, ...]) -> tuple[Event, ...]:
+    """The same events for someone who knows who was in each batch."""
+    return tuple(replace(e, seen=True) if e.rate and e.rate < 1 else e for e in events)
+
+
+def column_claims(told: Any) -> tuple[Claim, ...]:
+    """Every claim of a plan of parties; the first, which noise is solved for, is the headline.
+
+    ``told`` is the plan and what is known of its run, as `claim` has it.
+    """
+    plan: PrivacyPlan = told.plan
+    if _sampled(plan):
+        return _of_steps(told)
+    outside = told.claim(_OUTSIDE, "add or remove one", _TRUST, **_SINGLE)
+    insider = "the other parties, even all of them together"
+    found = [
+        outside,
+        told.claim(_OUTSIDE, "replace one", _TRUST, **_DOUBLE),
+        told.claim(insider, OTHERS, _TRUST, **_SINGLE),
+        told.claim(insider, "replace one", _TRUST, **_DOUBLE),
+    ]
+    dealt = any(part.party is None for phase in plan.phases for part in phase.parts)
+    if dealt:
+        lost = "the server deals the randomness under which products are formed"
+        found.append(told.nothing("the server together with a party", lost))
+    return tuple(found)
+
+
+def _of_steps(told: Any) -> tuple[Claim, ...]:
+    """Batches that all parties share: secret to outsiders, known to insiders."""
+    plan: PrivacyPlan = told.plan
+    found = [told.claim(_OUTSIDE, "add or remove one", _TRUST, **_SINGLE)]
+    for party in range(plan.sites):
+        alone = replace(told, plan=plan.of([party]))
+        who = f"{_OUTSIDE} (of party {party + 1}'s columns alone)"
+        found.append(alone.claim(who, "add or remove one", _TRUST, **_SINGLE))
+    worst = max(range(plan.sites), key=lambda i: _exposed(_without(plan, i)))
+    rest = replace(told, plan=_without(plan, worst))
+    insider = "one party, which knows the batches, even together with the server"
+    found.append(rest.claim(insider, OTHERS, _NOBODY, seen=True, **_SINGLE))
+    leaked = "an outsider who learns the batches from a party"
+    found.append(told.claim(leaked, "add or remove one", _NOBODY, seen=True, **_SINGLE))
+    return tuple(found)
+
+
+def _without(plan: PrivacyPlan, party: int) -> PrivacyPlan:
+    return plan.of(i for i in range(plan.sites) if i != party)
+
+
+def _exposed(plan: PrivacyPlan) -> float:
+    """μ² of one step of all phases: more is worse."""
+    return sum(event.count / event.merged**2 for event in plan.promise(**_SINGLE))
+
+
+def _sampled(plan: PrivacyPlan) -> bool:
+    return any(part.mechanism.rate for phase in plan.phases for part in phase.parts)
