@@ -1,10 +1,10 @@
 """Generators and critics for a stack of clients, by the Wasserstein or the GAN loss.
 
 A conditional generator turns a latent and a label into a row in [0, 1], with a first layer of each
-class's own; a critic has a score for each class and gives a row that of its label. Critics are dense with leaky activations, so a critic's slope at a row is
-written out as a second pass through the same weights, backwards: the gradient of the penalty
-(Gulrajani et al. 2017) is then an ordinary one, also record by record (`pergrad`). No layer and no
-loss here lets one record see another.
+class's own; a critic has a score for each class and gives a row that of its label. Critics are
+dense with leaky activations, so a critic's slope at a row is written out as a second pass through
+the same weights, backwards: the gradient of the penalty (Gulrajani et al. 2017) is then an ordinary
+one, also record by record (`pergrad`). No layer and no loss here lets one record see another.
 """
 
 from __future__ import annotations

@@ -51,6 +51,7 @@ __all__ = [
     "shapes",
     "size",
     "stack",
+    "total",
     "unflatten",
 ]
 
@@ -246,7 +247,12 @@ def shapes(net: Net, prefix: str = "") -> dict[str, tuple[int, ...]]:
 
 def size(net: Net) -> int:
     """Number of parameters of one client."""
-    return sum(math.prod(shape) for shape in shapes(net).values())
+    return total(shapes(net))
+
+
+def total(named: Mapping[str, tuple[int, ...]]) -> int:
+    """Numbers in all of these shapes."""
+    return sum(math.prod(shape) for shape in named.values())
 
 
 def init(net: Net, prefix: str = "", *, rng: torch.Generator) -> Params:

@@ -42,7 +42,7 @@ _RECIPES = (
         name="fedgp",
         title="Federated GAN; generators are averaged, critics stay at the sites",
         paper="Triastcyn & Faltings 2020, Federated Generative Privacy (arXiv 1910.08385)",
-        summary="Many rounds; not private unless a trust and ε are given, which then protect sites.",
+        summary="Many rounds; not private unless a trust and ε are given: they then protect sites.",
         kinds=("table", "image"),
         supports=frozenset({("site", "central"), ("site", "distributed"), ("site", "local")}),
         default=("site", "none"),
@@ -62,6 +62,21 @@ _RECIPES = (
         options=options.DpFedAvgGANOptions,
         rounds=400,
         corrections="Cohorts are coin flips (fixed-size draws earn no amplification).",
+    ),
+    RecipeInfo(
+        name="vertigan",
+        title="A GAN for parties that hold columns; each trains a critic of its own by DP-SGD",
+        paper="Jiang 2023 (thesis), ch. 6, VertiGAN",
+        summary="Columns held apart; critics stay with the parties, a generator with a branch for "
+        "each is trained at the server. Weak on relations across parties.",
+        kinds=("table",),
+        supports=frozenset(),
+        parties=frozenset({("record", "local")}),
+        default=("record", "local"),
+        options=options.VertiGANOptions,
+        rounds=300,
+        corrections="The server picks no batch: parties draw it from a secret of theirs. One "
+        "person is at every party, so the claim adds parties up; insiders get no amplification.",
     ),
     RecipeInfo(
         name="signds",

@@ -22,6 +22,7 @@ __all__ = [
     "SelectionOptions",
     "SignDSOptions",
     "VAEOptions",
+    "VertiGANOptions",
     "WAEOptions",
 ]
 
@@ -167,6 +168,31 @@ class DpFedAvgGANOptions(GANOptions):
     )
     generator_steps: int = setting(10, "steps of the generator per round, at the server", least=1)
     server_rate: float = setting(1.0, "how far the server moves the critic", above=0)
+
+
+@dataclass(frozen=True)
+class VertiGANOptions(Settings):
+    """``[recipe]`` of a VertiGAN study."""
+
+    latent: int = setting(32, "dimensions of the generator's noise", least=1)
+    widths: tuple[int, ...] = setting((64, 64), "the generator's common layers", least=1)
+    hidden: int = setting(64, "hidden layer of each party's branch", least=1)
+    critic_width: int = setting(
+        0, "hidden layer of a party's critic; 0: half of what it sees, as in the thesis", least=0
+    )
+    penalty: float = setting(10.0, "weight of the critics' gradient penalty", least=0)
+    bins: int = setting(10, "bins that a number of a table is cut into", least=2)
+    steps: int = setting(10, "E: noised steps of each critic per round", least=1)
+    top: float = setting(
+        1.0,
+        "share of the generator's gradient that a party sends, its largest numbers: 0.25 halves "
+        "the bytes",
+        above=0,
+        most=1,
+    )
+    average: float = setting(
+        0.2, "share of the last rounds whose generators are averaged", least=0, most=1
+    )
 
 
 @dataclass(frozen=True)

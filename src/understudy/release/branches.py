@@ -54,9 +54,12 @@ def _net(config: Mapping[str, Any]) -> BranchedNet:
 def check(arrays: Mapping[str, Tensor], config: Mapping[str, Any], classes: int) -> bool:
     """Whether this is such a generator of these classes, and nothing else."""
     spec, layout, places = _net(config), OneHot.from_config(config["layout"]), config["places"]
-    size = sum(torch.Size(shape).numel() for shape in spec.shapes().values())
     fits = config.keys() == {"net", "width", "layout", "places"}
-    fits = fits and arrays.keys() == {"generator"} and arrays["generator"].shape == (1, size)
+    fits = (
+        fits
+        and arrays.keys() == {"generator"}
+        and arrays["generator"].shape == (1, layers.total(spec.shapes()))
+    )
     fits = fits and layout.to_config() == config["layout"] and len(places) == layout.width
     fits = fits and all(type(i) is int and 0 <= i < sum(spec.outputs) for i in places)
     return fits and (layout.features, layout.classes) == (config["width"], classes)
