@@ -16,7 +16,7 @@ from understudy.training.optim import Adam, Sgd
 
 __all__ = ["adversaries", "release", "rule"]
 
-_RATE = 1e-3
+_RATE = 2e-3
 _FLAGS = ("boolean", "missing")
 
 
@@ -53,9 +53,9 @@ def _widths(kind: str, width: int) -> tuple[int, ...]:
 
 
 def rule(training: Training) -> Adam | Sgd:
-    """How both nets move: Adam with short memories, or plain steps."""
+    """How both nets move: Adam without momentum, or plain steps."""
     rate = training.rate or _RATE
-    return Sgd(rate) if training.optimiser == "sgd" else Adam(rate, 0.5, 0.9)
+    return Sgd(rate) if training.optimiser == "sgd" else Adam(rate, 0.0, 0.9)
 
 
 def release(schema: Schema, spec: GeneratorNet, flat: Tensor) -> Generator:

@@ -140,11 +140,11 @@ class GANOptions(Settings):
     loss: Literal["wasserstein", "gan"] = setting(
         "wasserstein", "the critic's distance: Wasserstein, or the GAN of Goodfellow et al."
     )
-    penalty: float = setting(10.0, "weight of the critic's gradient penalty; 0: none", least=0)
+    penalty: float = setting(1.0, "weight of the critic's gradient penalty; 0: none", least=0)
     cosines: int = setting(
         14, "lowest frequencies per image side that the nets see; 0: pixels", least=0
     )
-    critic_steps: int = setting(3, "steps of the critic before each of the generator", least=1)
+    critic_steps: int = setting(4, "steps of the critic before each of the generator", least=1)
     average: float = setting(
         0.2, "share of the last rounds whose generators are averaged", least=0, most=1
     )
@@ -180,7 +180,7 @@ class VertiGANOptions(Settings):
     critic_width: int = setting(
         0, "hidden layer of a party's critic; 0: half of what it sees, as in the thesis", least=0
     )
-    penalty: float = setting(10.0, "weight of the critics' gradient penalty", least=0)
+    penalty: float = setting(1.0, "weight of the critics' gradient penalty", least=0)
     bins: int = setting(10, "bins that a number of a table is cut into", least=2)
     steps: int = setting(10, "E: noised steps of each critic per round", least=1)
     top: float = setting(
