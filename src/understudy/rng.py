@@ -204,6 +204,30 @@ class _System(Draws):
         return _System(self._sites * parts)
 
 
+class _Agreed(_System):
+    """One stream that several parties hold: ChaCha20 under a secret that they share."""
+
+    def __init__(self, key: bytes) -> None:
+        super().__init__(1)
+        self._key = key
+        self._stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
+
+    def words_each(self, counts: Counts) -> np.ndarray:
+        return np.frombuffer(self._stream.update(bytes(8 * int(np.sum(counts)))), np.uint64)
+
+    def child(self, name: str, *index: int) -> Draws:
+        return _Agreed(_key(self._key, name, index))
+
+    def take(self, members: Iterable[int]) -> Draws:
+        raise TypeError("what parties draw together is one stream")
+
+    def split(self, parts: int) -> Draws:
+        raise TypeError("what parties draw together is one stream")
+
+    def generator(self, site: int) -> np.random.Generator:
+        raise TypeError("what parties draw together is one stream")
+
+
 class _Key(ISeedSequence):
     """Hands a key to a bit generator as it is: a hash has been mixed enough."""
 
@@ -261,13 +285,13 @@ class Streams:
 class NoiseSource:
     """Where noise and secret coin flips come from."""
 
-    def __init__(self, *, _streams: Streams | None = None) -> None:
-        self._streams = _streams
+    def __init__(self, *, _streams: Streams | None = None, _agreed: bytes | None = None) -> None:
+        self._streams, self._agreed = _streams, _agreed
 
     @classmethod
-    def system(cls) -> NoiseSource:
-        """The source for real releases."""
-        return cls()
+    def system(cls, agreed: bytes | None = None) -> NoiseSource:
+        """The source for real releases; ``agreed``: 32 secret bytes that parties have in common."""
+        return cls(_agreed=agreed)
 
     @classmethod
     def seeded(cls, streams: Streams) -> NoiseSource:
@@ -289,6 +313,18 @@ class NoiseSource:
         if self._streams is None:
             return _System(len(clients))
         return self._streams.sites("site", round, clients)
+
+    def together(self, round: int) -> Draws:
+        """What parties that hold columns draw alike in this round, and no server knows."""
+        if self._streams is not None:
+            return self._streams.draws("together", round)
+        if self._agreed is None:
+            raise PrivacyError(
+                "a secret that the parties share and the server does not know",
+                "none",
+                "run the parties in one process: batches drawn apart would break the claim",
+            )
+        return _Agreed(_key(self._agreed, "together", (round,)))
 
     def server(self, purpose: str, round: int) -> Draws:
         """What the server draws in this round: the coins of a cohort, noise on a sum."""

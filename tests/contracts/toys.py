@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 import torch
 
+from understudy.data.columns import Columns
 from understudy.data.encode import Encoded, encode
 from understudy.data.records import Records
 from understudy.data.schema import Column, Schema
@@ -26,7 +27,7 @@ from understudy.federation.engine import Engine
 from understudy.federation.gather import PlainSum
 from understudy.federation.info import RecipeInfo
 from understudy.federation.masking import SecureSum
-from understudy.federation.memory import SiteMemory
+from understudy.federation.memory import Memories, SiteMemory
 from understudy.federation.planning import Terms, noised_plan
 from understudy.federation.recipe import Task
 from understudy.federation.secure.party import Party
@@ -320,7 +321,7 @@ def engine(
     recipe: Any,
     folder: Path,
     *,
-    data: Shards | None = None,
+    data: Shards | Columns | None = None,
     seed: int | None = 0,
     **options: Any,
 ) -> tuple[Engine, Ledger]:
@@ -328,9 +329,11 @@ def engine(
     streams = Streams.from_seed(seed)
     source = NoiseSource.system() if seed is None else NoiseSource.seeded(streams)
     data = shards(recipe.plan.sites) if data is None else data
-    names = [f"site-{i + 1}" for i in range(len(data))]
+    held = "party" if isinstance(data, Columns) else "site"
+    names = [f"{held}-{i + 1}" for i in range(len(data))]
     each = [[phase.participations] * len(data) for phase in recipe.plan.phases]
-    memory = SiteMemory(recipe.memory, names, options.pop("memory", None))
+    kind = Memories if isinstance(data, Columns) else SiteMemory
+    memory = kind(recipe.memory, names, options.pop("memory", None))
     sites = Sites(
         recipe, names, np.arange(len(data)), data, memory, streams, source,
         np.array(each, np.int64), options.pop("noise", None),

@@ -146,10 +146,25 @@ def test_a_layer_without_a_rule_is_refused() -> None:
         found(net, params, x)
 
 
-def test_a_layer_used_twice_is_refused() -> None:
-    net: Net = (Dense(36, 36),)
+def test_a_dense_layer_used_twice_counts_both_uses() -> None:
+    net: Net = (Dense(36, 36, "tanh"),)
     params, x = stacked(net)
     tapped = Tapped(params)
     twice = layers.apply(net, tapped, layers.apply(net, tapped, x))
+    norms = RecordGradients.of(twice.square().sum(), tapped.taps).square_norms()
+    for c in range(CLIENTS):
+        for b in range(RECORDS):
+            own = {n: p[c : c + 1].clone().requires_grad_() for n, p in params.items()}
+            out = layers.apply(net, own, layers.apply(net, own, x[c : c + 1, b : b + 1]))
+            plain = torch.autograd.grad(out.square().sum(), own.values())
+            wanted = sum(float(g.double().square().sum()) for g in plain)
+            assert float(norms[c, b]) == pytest.approx(wanted, rel=1e-4)
+
+
+def test_a_convolution_used_twice_is_refused() -> None:
+    net: Net = (Conv(1, 1),)
+    params, x = stacked(net)
+    tapped, images = Tapped(params), x.reshape(CLIENTS, RECORDS, 1, 6, 6)
+    twice = layers.apply(net, tapped, layers.apply(net, tapped, images))
     with pytest.raises(PrivacyError, match="twice"):
         RecordGradients.of(twice.sum(), tapped.taps)

@@ -46,8 +46,11 @@ def recipes(
 
 
 def _trusts(info: RecipeInfo) -> str:
-    pairs = sorted(info.supports)
-    return ", ".join(f"{unit}/{trust}" for unit, trust in pairs) or "none (not private)"
+    rows = [f"{unit}/{trust}" for unit, trust in sorted(info.supports)]
+    columns = [
+        f"{unit}/{trust} (parties that hold columns)" for unit, trust in sorted(info.parties)
+    ]
+    return ", ".join((*rows, *columns)) or "none (not private)"
 
 
 def _options(info: RecipeInfo) -> list[dict[str, Any]]:
@@ -84,6 +87,7 @@ def _as_json(info: RecipeInfo) -> dict[str, Any]:
         "paper": info.paper,
         "kinds": list(info.kinds),
         "supports": [list(pair) for pair in sorted(info.supports)],
+        "parties": [list(pair) for pair in sorted(info.parties)],
         "default": list(info.default),
         "rounds": info.rounds,
         "corrections": info.corrections,

@@ -67,7 +67,8 @@ class Site:
     ``rng`` is for what needs no secrecy (the order of batches); ``secret`` is the noise source.
     ``noise`` holds each site's own multiplier where it wants more than the plan's; ``ids`` are the
     sites' numbers in the study. A party that holds columns is a stack of one, and ``data`` has its
-    own columns, encoded by its part of the schema.
+    own columns, encoded by its part of the schema; parties draw the coins of their batches
+    ``together``, since a record is at every one of them.
     """
 
     names: tuple[str, ...]
@@ -79,6 +80,7 @@ class Site:
     secret: Draws
     noise: Tensor | None = None
     ids: tuple[int, ...] = ()
+    together: Draws | None = None
     receipts: list[Receipt] = field(default_factory=list)
     _batches: int = 0
 
@@ -152,7 +154,8 @@ class Site:
         site, row = self.data.members()
         rate = self.phase.part(part).mechanism.rate
         if rate is not None and rate < 1:
-            source = self.secret.child("batch", self._batches)
+            coins = self.secret if self.together is None else self.together
+            source = coins.child("batch", self._batches)
             drawn = torch.from_numpy(source.coins_each(self.data.counts.numpy(), rate))
             site, row = site[drawn], row[drawn]
         return torch.stack((site, row), dim=1)

@@ -24,7 +24,7 @@ from understudy.federation.memory import Memories, SiteMemory
 from understudy.federation.recipe import Recipe, State, Task
 from understudy.federation.site import Columned, Site, seal
 from understudy.privacy.clip import Sealed
-from understudy.rng import NoiseSource, Streams
+from understudy.rng import Draws, NoiseSource, Streams
 
 __all__ = ["Sites"]
 
@@ -96,7 +96,14 @@ class Sites:
             secret=self.source.sites(round, ids),
             noise=self._own_noise(clients),
             ids=tuple(ids.tolist()),
+            together=self._together(round),
         )
+
+    def _together(self, round: int) -> Draws | None:
+        """Where parties hold columns of the same records, the coins of their batches."""
+        plan = self.recipe.plan
+        sampled = any(part.mechanism.rate for part in plan.at(round).parts)
+        return self.source.together(round) if plan.held == "columns" and sampled else None
 
     def _own_noise(self, clients: np.ndarray) -> Tensor | None:
         return None if self.noise is None else torch.from_numpy(self.noise[clients])

@@ -16,7 +16,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from itertools import pairwise
 from typing import Any, Literal
 
 import torch
@@ -45,6 +44,7 @@ __all__ = [
     "DECODER",
     "ENCODER",
     "Autoencoder",
+    "cross_entropy",
     "decode",
     "encode",
     "init",
@@ -129,12 +129,12 @@ class Autoencoder(Described):
         return torch.tensor(list(chosen) if self.loss == "gaussian" else [], dtype=torch.long)
 
     def _dense_encoder(self, out: int) -> Net:
-        return _mlp((self.values + self.labels, *self.widths, out), self.activation)
+        return layers.mlp((self.values + self.labels, *self.widths, out), self.activation)
 
     def _dense_decoder(self) -> Net:
         hidden = self.widths[::-1] if self.decoder_widths is None else self.decoder_widths
         last = self.values + len(self.gaussian)
-        net = _mlp((self.decoder_inputs, *hidden, last), self.activation)
+        net = layers.mlp((self.decoder_inputs, *hidden, last), self.activation)
         if self.cosines and not len(self.gaussian):
             return (*net, Cosines(self.shape, self.cosines))
         return net
@@ -181,12 +181,6 @@ class Autoencoder(Described):
             for c in convolutions
         ]
         return tuple(layer for pair in pairs for layer in pair)
-
-
-def _mlp(widths: tuple[int, ...], activation: str) -> Net:
-    pairs = list(pairwise(widths))
-    hidden = tuple(Dense(a, b, activation) for a, b in pairs[:-1])
-    return (*hidden, Dense(*pairs[-1], "linear"))
 
 
 def init(spec: Autoencoder, *, rng: torch.Generator) -> Params:
@@ -278,7 +272,7 @@ def reconstruction(spec: Autoencoder, logits: Tensor, x: Tensor) -> Tensor:
     if spec.loss == "mse":
         return (sigmoid(_finite(logits, LOGIT_LIMIT)) - x).square().sum(-1)
     if spec.loss == "bce":
-        return _CrossEntropy.apply(logits, x)
+        return cross_entropy(logits, x)
     mean, spread = _gaussian_parts(spec, logits)
     aim, chosen = _centred(spec, x), spec.gaussian
     error = (aim[..., chosen] - mean) * torch.exp(-spread)
@@ -286,7 +280,7 @@ def reconstruction(spec: Autoencoder, logits: Tensor, x: Tensor) -> Tensor:
     if len(chosen) == spec.values:
         return loss
     rest = _others(spec)
-    return loss + _CrossEntropy.apply(logits[..., rest], x[..., rest])
+    return loss + cross_entropy(logits[..., rest], x[..., rest])
 
 
 def sample(
@@ -333,6 +327,12 @@ def _others(spec: Autoencoder) -> Tensor:
     mask = torch.ones(spec.values, dtype=torch.bool)
     mask[spec.gaussian] = False
     return mask.nonzero().flatten()
+
+
+def cross_entropy(logits: Tensor, x: Tensor) -> Tensor:
+    """Σ over the last axis of the cross-entropy with logits: ``[…, F] → […]``."""
+    found: Tensor = _CrossEntropy.apply(logits, x)
+    return found
 
 
 class _CrossEntropy(torch.autograd.Function):

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 import torch
@@ -45,10 +46,12 @@ __all__ = [
     "concatenated",
     "flatten",
     "init",
+    "mlp",
     "separated",
     "shapes",
     "size",
     "stack",
+    "total",
     "unflatten",
 ]
 
@@ -226,6 +229,13 @@ def _join(clients: list[Tensor]) -> Tensor:
     return clients[0].unsqueeze(0) if len(clients) == 1 else torch.stack(clients)
 
 
+def mlp(widths: tuple[int, ...], activation: str) -> Net:
+    """Dense layers of these widths; the last is linear."""
+    pairs = list(pairwise(widths))
+    hidden = tuple(Dense(a, b, activation) for a, b in pairs[:-1])
+    return (*hidden, Dense(*pairs[-1], "linear"))
+
+
 def shapes(net: Net, prefix: str = "") -> dict[str, tuple[int, ...]]:
     """Every parameter's name and shape, in order, for one client."""
     return {
@@ -237,7 +247,12 @@ def shapes(net: Net, prefix: str = "") -> dict[str, tuple[int, ...]]:
 
 def size(net: Net) -> int:
     """Number of parameters of one client."""
-    return sum(math.prod(shape) for shape in shapes(net).values())
+    return total(shapes(net))
+
+
+def total(named: Mapping[str, tuple[int, ...]]) -> int:
+    """Numbers in all of these shapes."""
+    return sum(math.prod(shape) for shape in named.values())
 
 
 def init(net: Net, prefix: str = "", *, rng: torch.Generator) -> Params:
@@ -289,12 +304,16 @@ def _one(layer: Layer, params: Mapping[str, Tensor], x: Tensor, prefix: str) -> 
 
 @dataclass(frozen=True)
 class Tap:
-    """What one layer was given and gave, before its activation."""
+    """What one layer was given and gave, before its activation.
+
+    ``backwards``: it was run the other way, from outputs to inputs, without its bias.
+    """
 
     prefix: str
     layer: Layer
     x: Tensor
     out: Tensor
+    backwards: bool = False
 
 
 class Tapped(dict[str, Tensor]):
@@ -308,10 +327,12 @@ class Tapped(dict[str, Tensor]):
         super().__init__({name: value.detach() for name, value in params.items()})
         self.only, self.taps = only, list[Tap]()
 
-    def tap(self, prefix: str, layer: Layer, x: Tensor, out: Tensor) -> Tensor:
+    def tap(
+        self, prefix: str, layer: Layer, x: Tensor, out: Tensor, *, backwards: bool = False
+    ) -> Tensor:
         """Note one layer; the first of a chain has no graph yet, so its output starts one."""
         out = out if out.requires_grad else out.detach().requires_grad_()
-        self.taps.append(Tap(prefix, layer, x.detach(), out))
+        self.taps.append(Tap(prefix, layer, x.detach(), out, backwards))
         return out
 
 

@@ -2,7 +2,9 @@
 
 For a dense layer the gradient of one record is the outer product a⊗g, so its norm is
 ‖a‖·‖g‖ and a weighted sum over records is one product Aᵀ(w·G): nothing of the size records ×
-parameters is ever formed ("ghost" norms, Goodfellow 2015; Li et al. 2022). For a convolution
+parameters is ever formed ("ghost" norms, Goodfellow 2015; Li et al. 2022). A dense layer that a
+record uses several times (a critic sees a real row, a made-up one, and its own slope between them)
+has the gradient Σₖ aₖ⊗gₖ, whose squared norm is Σₖₗ (aₖ·aₗ)(gₖ·gₗ). For a convolution
 it is formed, once, and the weighted sum is a product of the weights with what was formed.
 Norms from Gram matrices (mixed ghost clipping, Bu et al. 2022) need the sum as another pass
 over the layer, which costs as much as forming did; kernels are small enough to hold.
@@ -38,11 +40,11 @@ class RecordGradients:
         """From a loss summed over all records of all clients."""
         for tap in taps:
             _check_rule(tap.layer)
-        if len({tap.prefix for tap in taps}) < len(taps):
-            raise PrivacyError("layers that are used once", "one used twice", "fix the loss")
         slopes = torch.autograd.grad(total, [tap.out for tap in taps])
-        pairs = zip(taps, slopes, strict=True)
-        return cls({tap.prefix: _part(tap.layer, tap.x, slope) for tap, slope in pairs})
+        uses: dict[str, list[tuple[Tap, Tensor]]] = {}
+        for tap, slope in zip(taps, slopes, strict=True):
+            uses.setdefault(tap.prefix, []).append((tap, slope))
+        return cls({prefix: _part(found) for prefix, found in uses.items()})
 
     def square_norms(self) -> Tensor:
         """Squared L2 norm of every record's whole gradient, ``[C, B]``, in double."""
@@ -63,21 +65,41 @@ class RecordGradients:
 
 @dataclass(frozen=True)
 class _Outer:
-    """A dense layer: ``x`` [C, B, inputs] and ``slope`` [C, B, outputs], never multiplied out."""
+    """A dense layer's uses: ``x`` [C, B, inputs] and ``slope`` [C, B, outputs] of each.
 
-    x: Tensor
-    slope: Tensor
+    They are never multiplied out. ``bias`` says which uses added the bias.
+    """
+
+    x: tuple[Tensor, ...]
+    slope: tuple[Tensor, ...]
+    bias: tuple[bool, ...]
 
     def square_norms(self) -> Tensor:
-        x, slope = self.x.double(), self.slope.double()  # no product can leave its range
-        return (_square_norms(x) + 1) * _square_norms(slope)  # 1: the bias
+        total = torch.zeros(self.x[0].shape[:2], dtype=torch.float64)
+        for k in range(len(self.x)):
+            for other in range(k + 1):
+                shared = self.bias[k] and self.bias[other]
+                both = _dots(self.x, k, other) + shared
+                total += (1 if other == k else 2) * both * _dots(self.slope, k, other)
+        return total.clamp(min=0)
 
     def without(self, records: Tensor) -> _Outer:
-        return _Outer(_blank(self.x, records), _blank(self.slope, records))
+        x, slope = (tuple(_blank(v, records) for v in held) for held in (self.x, self.slope))
+        return _Outer(x, slope, self.bias)
 
     def weighted_sum(self, weight: Tensor) -> Params:
-        slope = self.slope.double() * weight.unsqueeze(2)
-        return {"weight": multiply(self.x.double().transpose(1, 2), slope), "bias": slope.sum(1)}
+        slopes = [slope.double() * weight.unsqueeze(2) for slope in self.slope]
+        x = torch.cat(self.x, dim=1).double()
+        made = multiply(x.transpose(1, 2), torch.cat(slopes, dim=1))
+        moved = [slope.sum(1) for slope, bias in zip(slopes, self.bias, strict=True) if bias]
+        return {"weight": made, "bias": torch.stack(moved).sum(0)}
+
+
+def _dots(held: tuple[Tensor, ...], k: int, other: int) -> Tensor:
+    """Inner products ``[C, B]`` of two uses, in double: no product can leave its range."""
+    if k == other:
+        return _square_norms(held[k].double())
+    return (held[k].double() * held[other].double()).sum(2)
 
 
 @dataclass(frozen=True)
@@ -123,9 +145,25 @@ def _check_rule(layer: Layer) -> None:
         )
 
 
-def _part(layer: Layer, x: Tensor, slope: Tensor) -> _Outer | _Formed:
-    if isinstance(layer, Dense):
-        return _Outer(x, slope)
+def _part(uses: Sequence[tuple[Tap, Tensor]]) -> _Outer | _Formed:
+    if isinstance(uses[0][0].layer, Dense):
+        return _outer(uses)
+    if len(uses) > 1:
+        raise PrivacyError(
+            "layers that are used once, but for dense ones", "one used twice", "fix the loss"
+        )
+    tap, slope = uses[0]
+    return _formed(tap.layer, tap.x, slope)
+
+
+def _outer(uses: Sequence[tuple[Tap, Tensor]]) -> _Outer:
+    """Used backwards, what a layer was given stands at its output and the slope at its input."""
+    pairs = [(slope, tap.x) if tap.backwards else (tap.x, slope) for tap, slope in uses]
+    x, slope = zip(*pairs, strict=True)
+    return _Outer(x, slope, tuple(not tap.backwards for tap, _ in uses))
+
+
+def _formed(layer: Layer, x: Tensor, slope: Tensor) -> _Formed:
     shift = slope.flatten(3).sum(3)
     if isinstance(layer, GroupNorm):
         scale = (slope * layer.normalised(x)).flatten(3).sum(3)

@@ -10,15 +10,19 @@ from understudy.settings import Settings, setting
 
 __all__ = [
     "LEAST_TOP",
+    "DpFedAvgGANOptions",
     "DpFedWAEOptions",
     "DpdFVAEOptions",
+    "FedGPOptions",
     "FedMarginalsOptions",
     "FedMomentsOptions",
     "FedSTDGOptions",
     "FedVAEOptions",
+    "GANOptions",
     "SelectionOptions",
     "SignDSOptions",
     "VAEOptions",
+    "VertiGANOptions",
     "WAEOptions",
 ]
 
@@ -123,6 +127,71 @@ class DpdFVAEOptions(VAEOptions):
         "local steps per round, the same at every site; by default 6, or 1 where records are "
         "protected (6 for paper; always 1 under central trust)",
         least=1,
+    )
+
+
+@dataclass(frozen=True)
+class GANOptions(Settings):
+    """The part of ``[recipe]`` that every GAN recipe has."""
+
+    latent: int = setting(32, "dimensions of the generator's noise", least=1)
+    widths: tuple[int, ...] = setting((128,), "hidden layers of the generator", least=1)
+    critic_widths: tuple[int, ...] = setting((128,), "hidden layers of the critic", least=1)
+    loss: Literal["wasserstein", "gan"] = setting(
+        "wasserstein", "the critic's distance: Wasserstein, or the GAN of Goodfellow et al."
+    )
+    penalty: float = setting(1.0, "weight of the critic's gradient penalty; 0: none", least=0)
+    cosines: int = setting(
+        14, "lowest frequencies per image side that the nets see; 0: pixels", least=0
+    )
+    critic_steps: int = setting(4, "steps of the critic before each of the generator", least=1)
+    average: float = setting(
+        0.2, "share of the last rounds whose generators are averaged", least=0, most=1
+    )
+
+
+@dataclass(frozen=True)
+class FedGPOptions(GANOptions):
+    """``[recipe]`` of a FedGP study."""
+
+    steps: int = setting(
+        5, "steps of the generator per round, the same at every site (if no epochs)", least=1
+    )
+
+
+@dataclass(frozen=True)
+class DpFedAvgGANOptions(GANOptions):
+    """``[recipe]`` of a DP-FedAvg-GAN study."""
+
+    classes: Literal["joint", "separate"] = setting(
+        "joint", "one conditional GAN, or one per class as in the thesis"
+    )
+    generator_steps: int = setting(10, "steps of the generator per round, at the server", least=1)
+    server_rate: float = setting(1.0, "how far the server moves the critic", above=0)
+
+
+@dataclass(frozen=True)
+class VertiGANOptions(Settings):
+    """``[recipe]`` of a VertiGAN study."""
+
+    latent: int = setting(32, "dimensions of the generator's noise", least=1)
+    widths: tuple[int, ...] = setting((64, 64), "the generator's common layers", least=1)
+    hidden: int = setting(64, "hidden layer of each party's branch", least=1)
+    critic_width: int = setting(
+        0, "hidden layer of a party's critic; 0: half of what it sees, as in the thesis", least=0
+    )
+    penalty: float = setting(1.0, "weight of the critics' gradient penalty", least=0)
+    bins: int = setting(10, "bins that a number of a table is cut into", least=2)
+    steps: int = setting(10, "E: noised steps of each critic per round", least=1)
+    top: float = setting(
+        1.0,
+        "share of the generator's gradient that a party sends, its largest numbers: 0.25 halves "
+        "the bytes",
+        above=0,
+        most=1,
+    )
+    average: float = setting(
+        0.2, "share of the last rounds whose generators are averaged", least=0, most=1
     )
 
 

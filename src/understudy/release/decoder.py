@@ -13,15 +13,15 @@ from understudy.nets import layers
 from understudy.nets.autoencoder import DECODER, Autoencoder, sample
 from understudy.rng import Streams
 
-__all__ = ["check", "decoder_params", "draw", "net_of"]
+__all__ = ["check", "decoder_params", "draw", "members", "net_of"]
 
 
 def check(arrays: Mapping[str, Tensor], config: Mapping[str, Any], classes: int) -> bool:
     """Whether this is a decoder, or one for each class, and nothing else."""
-    members = len(arrays["decoder"])
+    several = len(arrays["decoder"])
     decoder_params(net_of(config), arrays["decoder"])
     fits = config.keys() == {"net", "width", "sharpness"} and arrays.keys() == {"decoder"}
-    return fits and members in (1, classes) and net_of(config).features == config["width"]
+    return fits and several in (1, classes) and net_of(config).features == config["width"]
 
 
 def net_of(config: Mapping[str, Any]) -> Autoencoder:
@@ -40,16 +40,16 @@ def draw(
     spec, sharpness = net_of(config), float(config["sharpness"])
     params = decoder_params(spec, arrays["decoder"])
     rows = torch.empty(len(labels), spec.features)
-    for member, mine in _members(labels, len(arrays["decoder"])):
+    for member, mine in members(labels, len(arrays["decoder"])):
         own = {name: value[member : member + 1] for name, value in params.items()}
         source = rng.torch("latent", member)
         rows[mine] = sample(spec, own, labels[mine][None], sharpness=sharpness, rng=source)[0]
     return rows
 
 
-def _members(labels: Tensor, members: int) -> list[tuple[int, Tensor]]:
-    """Which rows each decoder draws."""
-    if members == 1:
+def members(labels: Tensor, nets: int) -> list[tuple[int, Tensor]]:
+    """Which rows each of several nets draws: one draws all, or each those of its class."""
+    if nets == 1:
         return [(0, torch.ones(len(labels), dtype=torch.bool))]
     return [(label, labels == label) for label in labels.unique().tolist()]
 

@@ -18,7 +18,7 @@ from understudy.data.cells import truths
 from understudy.data.names import nearest
 from understudy.data.schema import Schema
 from understudy.errors import ReleaseError
-from understudy.release import copula, decoder, gaussian, onehot, products
+from understudy.release import branches, copula, decoder, gan, gaussian, onehot, products
 from understudy.rng import Streams
 
 __all__ = ["KINDS", "Generator", "class_of"]
@@ -28,6 +28,7 @@ Check = Callable[[Mapping[str, Tensor], Mapping[str, Any], int], bool]
 
 _SINGLE: dict[str, Draw] = {
     "decoder": decoder.draw,
+    "gan": gan.draw,
     "gaussian": gaussian.draw,
     "copula": copula.draw,
 }
@@ -35,6 +36,7 @@ _SINGLE: dict[str, Draw] = {
 
 _SINGLE_CHECKS: dict[str, Check] = {
     "decoder": decoder.check,
+    "gan": gan.check,
     "gaussian": gaussian.check,
     "copula": copula.check,
 }
@@ -87,9 +89,13 @@ def _check_parts(config: Mapping[str, Any]) -> None:
 
 
 CONDITIONAL: dict[str, Draw] = {**_SINGLE, "mixture": _draw_mixture, "products": products.draw}
-JOINT: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"onehot": onehot.draw}
+JOINT: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
+    "branches": branches.draw,
+    "onehot": onehot.draw,
+}
 _CHECKS = {
     **_SINGLE_CHECKS,
+    "branches": branches.check,
     "mixture": _check_mixture,
     "onehot": onehot.check,
     "products": products.check,

@@ -21,7 +21,7 @@ from understudy.nets.classifier import ClassifierNet
 from understudy.release.decoder import decoder_params, net_of
 from understudy.rng import Streams
 
-__all__ = ["check", "draw"]
+__all__ = ["check", "draw", "until"]
 
 _TRIES = 400  # draws per row of a class that was asked for, before it counts as too rare
 
@@ -42,6 +42,22 @@ def draw(
     params = decoder_params(spec, arrays["decoder"])
     head = _head(arrays, config, layout)
     source = rng.torch("latent")
+
+    def some(size: int) -> tuple[Tensor, Tensor]:
+        zeros = torch.zeros(1, size, dtype=torch.long)
+        chance = sample(spec, params, zeros, rng=source)[0]
+        x, y = layout.decode(chance, drawn=bool(config["drawn"]), rng=source)
+        if head is not None:
+            y = pick(head(layout.encode(x, y)), bool(config["drawn"]), source)
+        return x, y
+
+    return until(some, n, label)
+
+
+def until(
+    some: Callable[[int], tuple[Tensor, Tensor]], n: int, label: int | None
+) -> tuple[Tensor, Tensor]:
+    """Draw ``some`` rows and classes until there are ``n``, of one class if it is given."""
     found: list[tuple[Tensor, Tensor]] = []
     held = drawn = 0
     while held < n:
@@ -52,11 +68,7 @@ def draw(
                 "leave the label out",
             )
         size = n - held if label is None else min(max(4 * (n - held), 256), 4096)
-        zeros = torch.zeros(1, size, dtype=torch.long)
-        chance = sample(spec, params, zeros, rng=source)[0]
-        x, y = layout.decode(chance, drawn=bool(config["drawn"]), rng=source)
-        if head is not None:
-            y = pick(head(layout.encode(x, y)), bool(config["drawn"]), source)
+        x, y = some(size)
         mine = torch.ones_like(y, dtype=torch.bool) if label is None else y == label
         found.append((x[mine], y[mine]))
         held, drawn = held + int(mine.sum()), drawn + size

@@ -266,7 +266,8 @@ def _check_recipe(release: Release, recipe: Known, study: Study) -> str:
     """Refuse a unit, trust, kind of data or plan that the recipe does not have for this study."""
     info, plan, kind = recipe.info, release.plan, release.schema.kind
     unit, trust = plan.unit, plan.trust
-    if kind not in info.kinds or not (trust == "none" or (unit, trust) in info.supports):
+    supported = info.parties if study.parties else info.supports
+    if kind not in info.kinds or not (trust == "none" or (unit, trust) in supported):
         raise ReleaseError(
             f"a unit, trust and kind of data that {info.name} supports",
             f"{unit}, {trust}, {kind}",

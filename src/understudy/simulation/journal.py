@@ -45,7 +45,8 @@ class Journal:
         write_atomic(path, json.dumps(kept).encode())
         streams = Streams(bytes.fromhex(kept["root"]))
         seeded = NoiseSource.seeded(streams.child("noise", kept["starts"]))
-        return cls(path, kept, streams, NoiseSource.system() if kept["seed"] is None else seeded)
+        system = NoiseSource.system(agreed=os.urandom(32))  # all parties are in this process
+        return cls(path, kept, streams, system if kept["seed"] is None else seeded)
 
     @property
     def run(self) -> str:

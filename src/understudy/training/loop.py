@@ -223,15 +223,47 @@ def _run_chunk(
     drawn = LossDraws(batches, run.rng.take(members.tolist()))
     rows = _gathered(run.rows, batches.index)
     active = (batches.steps > torch.arange(len(batches.index))[:, None]).sum(1).tolist()
+    moving: dict[str, _Moving] = {}
     for step, count in enumerate(active):
         if step == 0 or count < active[step - 1]:
-            owned = {n: p[:count] for n, p in params.items()}  # the leaves' storage
-            slopes = {n: scratch[n][:count] for n in owned}
-            leaves = {n: _leaf(p, slopes[n], run.params[n]) for n, p in owned.items()}
-            move = optim.stepper(run.optimiser, owned, {n: s[:count] for n, s in state.items()})
+            moving = {}
+        prefix = optim.turn(run.optimiser, step)
+        if prefix not in moving:
+            held = ({n: t[:count] for n, t in some.items()} for some in (params, state, scratch))
+            moving[prefix] = _moving(run, prefix, *held)
         weight = batches.weight[step, :count]
         batch = Batch(*rows(step, count), weight, members[:count], step, drawn)
-        move(_gradients(run.loss(leaves, batch).sum(), leaves, slopes))
+        moving[prefix].step(run.loss, batch)
+
+
+@dataclass(frozen=True)
+class _Moving:
+    """The parameters that move at a step, those that stand still, and the optimiser's move."""
+
+    leaves: dict[str, Tensor]
+    fixed: dict[str, Tensor]
+    slopes: dict[str, Tensor]
+    move: optim.Step
+
+    def step(self, loss: Loss, batch: Batch) -> None:
+        """One step of all clients, in place."""
+        total = loss({**self.fixed, **self.leaves}, batch).sum()
+        self.move(_gradients(total, self.leaves, self.slopes))
+
+
+def _moving(
+    run: _Run,
+    prefix: str,
+    params: dict[str, Tensor],
+    state: dict[str, Tensor],
+    scratch: dict[str, Tensor],
+) -> _Moving:
+    """Those under ``prefix``, of the clients that still train."""
+    owned = {n: p for n, p in params.items() if n.startswith(prefix)}  # the leaves' storage
+    leaves = {n: _leaf(p, scratch[n], run.params[n]) for n, p in owned.items()}
+    fixed = {n: _shaped(p, run.params[n]) for n, p in params.items() if n not in owned}
+    slopes = {n: scratch[n] for n in owned}
+    return _Moving(leaves, fixed, slopes, optim.stepper(run.optimiser, owned, state))
 
 
 def _gathered(rows: Rows, index: Tensor) -> Callable[[int, int], Rows]:

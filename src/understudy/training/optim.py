@@ -4,6 +4,7 @@ A step runs over the parameters of many clients in one fused kernel. State is a 
 ``dict[str, Tensor [C, …]]``, so a site can keep it, or a part of it, as memory between
 rounds. Adam's step counts are per parameter and client: clients that join at different times
 have taken different numbers, and an encoder may keep its history while a decoder starts afresh.
+`Turns` lets two nets of one stack move by turns, as adversaries do.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["VECTOR", "Adam", "Optimiser", "Sgd", "Step", "start", "stepper"]
+__all__ = ["VECTOR", "Adam", "Optimiser", "Sgd", "Step", "Turns", "start", "stepper", "turn"]
 
 STEPS = "steps"  # Adam's slot of counts, one number per client
 VECTOR = 16  # numbers in the longest vector that a kernel computes at once
@@ -38,7 +39,15 @@ class Sgd:
     rate: float = 1e-2
 
 
-Optimiser = Adam | Sgd
+@dataclass(frozen=True)
+class Turns:
+    """Parameters that move in turn: at each step those under one prefix, by ``rule``."""
+
+    rule: Adam | Sgd
+    order: tuple[str, ...]  # of prefixes, over and over
+
+
+Optimiser = Adam | Sgd | Turns
 Step = Callable[[Sequence[Tensor]], None]
 
 
@@ -59,7 +68,15 @@ def start(
 
 def slots(optimiser: Optimiser) -> tuple[str, ...]:
     """The tensors an optimiser keeps for each parameter."""
-    return ("mean", "square", STEPS) if isinstance(optimiser, Adam) else ()
+    rule = optimiser.rule if isinstance(optimiser, Turns) else optimiser
+    return ("mean", "square", STEPS) if isinstance(rule, Adam) else ()
+
+
+def turn(optimiser: Optimiser, step: int) -> str:
+    """The prefix of the parameters that move at a step."""
+    if not isinstance(optimiser, Turns):
+        return ""
+    return optimiser.order[step % len(optimiser.order)]
 
 
 def stepper(
@@ -71,10 +88,11 @@ def stepper(
     prepared once.
     """
     values = list(params.values())
-    if isinstance(optimiser, Adam):
-        held = [[state[f"{slot}.{n}"] for n in params] for slot in slots(optimiser)]
-        return _adam(optimiser, values, held)
-    return lambda grads: torch._foreach_add_(values, list(grads), alpha=-optimiser.rate)
+    rule = optimiser.rule if isinstance(optimiser, Turns) else optimiser
+    if isinstance(rule, Adam):
+        held = [[state[f"{slot}.{n}"] for n in params] for slot in slots(rule)]
+        return _adam(rule, values, held)
+    return lambda grads: torch._foreach_add_(values, list(grads), alpha=-rule.rate)
 
 
 def _adam(optimiser: Adam, values: list[Tensor], held: list[list[Tensor]]) -> Step:
