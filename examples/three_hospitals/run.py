@@ -8,7 +8,9 @@ hospitals have counter-signed. Run it anywhere: it makes a folder ``three-hospit
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -44,7 +46,9 @@ class Place:
     def type(self, *words: str) -> None:
         """Run a command to its end, and show it."""
         self._show(words)
-        done = subprocess.run(_command(words), cwd=self.folder, capture_output=True, text=True)
+        done = subprocess.run(
+            _command(words), cwd=self.folder, env=_narrower(), capture_output=True, text=True
+        )
         print(_indented(done.stdout + done.stderr), end="", flush=True)
         if done.returncode:
             sys.exit(f"this command failed at {self.name}, with exit code {done.returncode}")
@@ -54,7 +58,12 @@ class Place:
         self._show(words)
         with open(self.folder / "output.txt", "w", encoding="utf-8") as file:
             return subprocess.Popen(
-                _command(words), cwd=self.folder, stdout=file, stderr=subprocess.STDOUT, text=True
+                _command(words),
+                cwd=self.folder,
+                env=_narrower(),
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                text=True,
             )
 
     def said(self) -> str:
@@ -73,6 +82,11 @@ class Place:
 
 def _command(words: tuple[str, ...]) -> list[str]:
     return [sys.executable, "-m", "understudy", *words]
+
+
+def _narrower() -> dict[str, str]:
+    """Room for what is said, indented, in this terminal."""
+    return {**os.environ, "COLUMNS": str(min(shutil.get_terminal_size().columns, 102) - 2)}
 
 
 def _indented(text: str) -> str:
