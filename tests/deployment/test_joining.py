@@ -1,0 +1,193 @@
+"""A site's end without a network: what it refuses, what it keeps, and what it answers."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+sys.path.insert(0, str(Path(__file__).parent))
+import studies
+from parties import SITES, enrol
+
+from understudy.cli import app
+from understudy.deployment.attendance import Attendant
+from understudy.deployment.joining import Joining, prepare
+from understudy.deployment.keys import load_keys
+from understudy.errors import BudgetError, KeysError, ReleaseError, StudyError
+from understudy.federation.budget import Budget
+from understudy.privacy.ledger import Ledger
+from understudy.runtime.greeting import Farewell, Terms, kind_of
+from understudy.runtime.wire import Envelope, decode_sealed, encode_task
+from understudy.study import Study
+
+RUN, OTHER = "ab" * 16, "cd" * 16
+
+
+def ready(folder: Path, *, cap: float | None = None, seed: int | None = None) -> Joining:
+    study = Study.load(studies.write(folder, studies.VOTES))
+    return prepare(
+        study, folder / "north.csv", Budget("north", cap), folder / "state", None, seed
+    )
+
+
+def hello(site: Joining, run: str = RUN, **changes: object) -> bytes:
+    terms = site.terms
+    return Terms(**{**vars(terms), **changes}).encode("hello", run, "north")  # type: ignore[arg-type]
+
+
+def task(site: Joining, run: str = RUN, round: int = 0) -> tuple[bytes, Envelope]:
+    state = site.recipe.init(rng=site.sites.streams.child("init"))
+    envelope = Envelope(site.agreement, run, "north", round)
+    return encode_task(site.recipe.task(state, round), envelope), envelope
+
+
+def test_nothing_is_spent_before_the_first_answer(tmp_path: Path) -> None:
+    site = ready(tmp_path)
+    attendant = Attendant(site)
+    assert kind_of(attendant.handle(hello(site))) == "welcome"
+    book = tmp_path / "state" / "ledger.jsonl"
+    with Ledger(book) as ledger:
+        assert not ledger.entries
+    message, envelope = task(site)
+    decode_sealed(attendant.handle(message), envelope)
+    with Ledger(book) as ledger:
+        assert [entry["kind"] for entry in ledger.entries] == ["reserve"]
+
+
+def test_a_site_that_is_started_again_resends_the_same_bytes(tmp_path: Path) -> None:
+    site = ready(tmp_path)
+    message, _ = task(site)
+    attendant = Attendant(site)
+    first = attendant.handle(message)
+    del attendant
+    again = ready(tmp_path)
+    assert again.run == RUN
+    assert Attendant(again).handle(message) == first
+    assert again.spent().before == again.spent().after > 0  # it is paid for, once
+
+
+def test_another_run_of_the_study_is_refused_until_this_one_is_over(tmp_path: Path) -> None:
+    site = ready(tmp_path)
+    attendant = Attendant(site)
+    attendant.handle(task(site)[0])
+    del attendant
+    again = Attendant(ready(tmp_path))
+    assert kind_of(again.handle(hello(site, OTHER))) == "refusal"
+    assert again.over.is_set() and "pay again" in str(again.error)
+    last = Attendant(ready(tmp_path))
+    farewell = Farewell(RUN, "head", "model", b"{}")
+    assert kind_of(last.handle(farewell.encode("north"))) == "signed"
+    assert last.over.is_set() and last.error is None
+    after = ready(tmp_path)
+    assert after.run == ""
+    assert kind_of(Attendant(after).handle(hello(site, OTHER))) == "welcome"
+    assert kind_of(Attendant(after).handle(task(site)[0])) == "refusal"  # the old one is over
+
+
+def test_a_run_whose_state_is_lost_is_never_answered_afresh(tmp_path: Path) -> None:
+    site = ready(tmp_path)
+    Attendant(site).handle(task(site)[0])
+    for place in (tmp_path / "state").iterdir():
+        if place.is_dir():
+            place.rename(tmp_path / "lost")
+    assert b"newest copy of the state folder" in Attendant(ready(tmp_path)).handle(task(site)[0])
+
+
+def test_an_older_copy_of_the_ledger_is_refused(tmp_path: Path) -> None:
+    site = ready(tmp_path)
+    Attendant(site).handle(task(site)[0])
+    (tmp_path / "state" / "ledger.jsonl").write_text("")
+    with pytest.raises(ReleaseError, match="must never go back"):
+        ready(tmp_path).spent()
+
+
+def test_a_server_that_means_something_else_is_told_so_and_left(tmp_path: Path) -> None:
+    site = ready(tmp_path)
+    attendant = Attendant(site)
+    reply = attendant.handle(hello(site, noise="simulation"))
+    assert kind_of(reply) == "welcome"  # so that the server can compare for itself
+    assert attendant.over.is_set() and "noise comes from" in str(attendant.error)
+
+
+def test_a_run_above_the_cap_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    with pytest.raises(BudgetError):
+        ready(tmp_path, cap=0.5)
+
+
+def test_a_site_that_the_study_does_not_name_is_refused(tmp_path: Path) -> None:
+    study = Study.load(studies.write(tmp_path, studies.VOTES))
+    with pytest.raises(StudyError, match="north, south, east"):
+        prepare(study, tmp_path / "north.csv", Budget("west"), tmp_path / "state", None)
+
+
+def test_noise_comes_from_the_system_unless_a_test_seeds_it(tmp_path: Path) -> None:
+    assert ready(tmp_path).terms.noise == "os"
+    assert ready(tmp_path, seed=3).terms.noise == "simulation"
+
+
+def test_errors_at_a_site_stay_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attendant = Attendant(ready(tmp_path))
+
+    def secret(run: str) -> None:
+        raise ValueError("age 47")
+
+    monkeypatch.setattr(attendant, "_in", secret)
+    assert b"47" not in attendant.handle(task(attendant.joining)[0])
+    assert kind_of(attendant.handle(b"nonsense")) == "refusal"
+
+
+def commanded(folder: Path, *options: object) -> tuple[int, str]:
+    arguments = ("join", folder / "study.toml", "--data", folder / "north.csv", *options)
+    done = CliRunner().invoke(app, [str(each) for each in arguments], terminal_width=200)
+    return done.exit_code, re.sub(r"[\s│]+", " ", done.output)
+
+
+def test_a_dry_run_shows_what_leaves_and_what_it_costs(tmp_path: Path) -> None:
+    studies.write(enrol(tmp_path), studies.VOTES)
+    code, said = commanded(tmp_path, "--keys", tmp_path / "north", "--cap", 9, "--dry-run")
+    assert code == 0, said
+    for part in ("what leaves north", "up to 2 times", "Against the server", "the cap is 9"):
+        assert part in said
+    with Ledger(tmp_path / "north.understudy" / "ledger.jsonl") as book:
+        assert not book.entries
+
+
+def test_a_site_may_say_no(tmp_path: Path) -> None:
+    studies.write(enrol(tmp_path), studies.VOTES)
+    arguments = ["join", tmp_path / "study.toml", "--data", tmp_path / "north.csv"]
+    arguments += ["--keys", tmp_path / "north"]
+    done = CliRunner().invoke(app, [str(each) for each in arguments], input="n\n")
+    assert done.exit_code == 1 and "nothing was spent" in done.output
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        ((), StudyError.exit_code, "--insecure"),
+        (("--keys", "nowhere"), KeysError.exit_code, "understudy keys"),
+        (("--insecure", "--site", "west", "--dry-run"), StudyError.exit_code, "north, south, east"),
+        (("--insecure", "--site", "north", "--yes", "--server", "hub"), 4, "HOST:PORT"),
+        (("--insecure", "--site", "north", "--cap", "0.1", "--dry-run"), 6, "cap"),
+    ],
+)
+def test_bad_options_are_refused(
+    tmp_path: Path, options: tuple[str, ...], code: int, said: str
+) -> None:
+    studies.write(tmp_path, studies.VOTES)
+    found, text = commanded(tmp_path, *options)
+    assert found == code and said in text
+
+
+def test_a_simulation_still_needs_the_rows_of_every_site(tmp_path: Path) -> None:
+    from understudy import run
+
+    study = Study.load(studies.write(tmp_path, studies.VOTES))
+    with pytest.raises(StudyError, match=r"site\.data of site north.*serve"):
+        run(study)
+    assert len(study.sites) == len(SITES)
+
+

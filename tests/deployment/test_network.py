@@ -1,0 +1,166 @@
+"""Real runs: a server and three sites, each a process of its own, on loopback under mutual TLS."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import studies
+from parties import HERE, SITES, Process, enrol, eventually, free_port, processes
+
+from understudy import run
+from understudy.deployment.signing import check_trust
+from understudy.deployment.status import Status
+from understudy.privacy.ledger import Ledger, receipts_in
+from understudy.release.bundle import Release
+from understudy.simulation import verify
+from understudy.study import Study
+
+Start = Callable[..., Process]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
+ALL = {"moments": studies.MOMENTS, "vae": studies.VAE, "votes": studies.VOTES}
+ALL |= {"shared": studies.SHARED}
+
+
+def test_processes_on_a_network_make_the_release_of_one_process(tmp_path: Path) -> None:
+    """With one seed, to the last bit: local noise, choices, and sums under masks."""
+    enrol(tmp_path)
+    files = [studies.write(tmp_path, text, name=name) for name, text in ALL.items()]
+    port = free_port()
+    end = (HERE / "end.py", 3, port, tmp_path)
+    with processes() as start:
+        hub = start(tmp_path / "hub.log", *end, "hub", tmp_path / "out", *files)
+        for name in SITES:
+            start(tmp_path / f"{name}.log", *end, name, tmp_path / f"{name}.csv", *files)
+        (tmp_path / "out").mkdir()
+        assert hub.ended(240) == 0, hub.said[-3000:]
+    for name, text in ALL.items():
+        here = run(Study.load(studies.write(tmp_path, text, data=True, name=name)), seed=3, rows=20)
+        verdict = verify(tmp_path / "out" / name)
+        assert verdict.release.model_hash == here.model_hash, name
+        assert verdict.release.ran == "network" and here.ran == "one process"
+        check_trust(verdict, tmp_path / "hub")
+        assert set(verdict.release.signed.signatures) == {"hub", *SITES}
+        assert verdict.release.ledger == here.ledger
+
+
+LONG = studies.VAE.replace("rounds = 2", "rounds = 40").replace("epochs = 1", "epochs = 20")
+
+
+class Federation:
+    """A run that is disturbed. Every end is the real command."""
+
+    def __init__(self, folder: Path, start: Start, text: str = LONG) -> None:
+        self.folder, self.start, self.port = enrol(folder), start, free_port()
+        self.study = studies.write(folder, text)
+        self.out = folder / "out"
+
+    def serve(self, *options: object) -> Process:
+        command = ("-m", "understudy", "serve", self.study, "--out", self.out)
+        keys = ("--keys", self.folder / "hub", "--port", self.port)
+        patience = ("--wait", 25, "--deadline", 4, "--rows", 20)
+        return self.start(self.folder / "hub.log", *command, *keys, *patience, *options)
+
+    def join(self, name: str, *options: object) -> Process:
+        command = ("-m", "understudy", "join", self.study, "--data", self.folder / f"{name}.csv")
+        where = ("--server", f"localhost:{self.port}", "--keys", self.folder / name, "--yes")
+        return self.start(self.folder / f"{name}.log", *command, *where, *options)
+
+    @property
+    def status(self) -> Status | None:
+        folder = self.out.with_name("out.partial")
+        return Status.read(folder) if (folder / "status.json").exists() else None
+
+    def reached(self, round: int) -> Callable[[], bool]:
+        return lambda: self.status is not None and self.status.round >= round
+
+    def book(self, name: str) -> list[dict[str, object]]:
+        with Ledger(self.folder / f"{name}.understudy" / "ledger.jsonl") as book:
+            return book.entries
+
+    def check(self, rounds: int) -> Release:
+        """The release is sound, every round was charged once, and every site paid once."""
+        release = verify(self.out).release
+        charged = [receipt.round for receipt in receipts_in(_entries(release.ledger))]
+        assert charged == list(range(rounds))
+        for name in SITES:
+            assert [entry["kind"] for entry in self.book(name)] == ["reserve", "release"]
+        return release
+
+
+def _entries(text: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_run_survives_what_happens_to_its_parties(tmp_path: Path) -> None:
+    """Sites and server killed mid-round, a site that hangs, all sites gone; then it goes on."""
+    with processes() as start:
+        here = Federation(tmp_path, start)
+        hub = here.serve()
+        sites = {name: here.join(name) for name in SITES}
+        eventually(here.reached(3), 120)
+
+        sites["north"].kill()  # in the middle of a round, and back while it is waited for
+        sites["north"] = here.join("north")
+        eventually(here.reached(8), 90)
+
+        sites["south"].send(signal.SIGSTOP)  # as if its line were cut
+        eventually(lambda: "south was left out" in hub.said, 60)
+        sites["south"].send(signal.SIGCONT)
+        eventually(here.reached(14), 90)
+
+        hub.kill()  # in the middle of a round
+        charged = here.status.round
+        hub = here.serve("--resume")
+        eventually(here.reached(charged + 3), 90)
+
+        for site in sites.values():  # everyone is gone: no round is begun
+            site.kill()
+        assert hub.ended(90) == 7
+        assert "--resume" in hub.said and here.status.phase == "paused"
+        before = here.status.round
+        assert before < 40
+
+        hub = here.serve("--resume")
+        sites = {name: here.join(name) for name in SITES}
+        assert hub.ended(150) == 0, hub.said[-3000:]
+        assert [site.ended(30) for site in sites.values()] == [0, 0, 0]
+        release = here.check(40)
+        assert set(release.signed.signatures) == {"hub", *SITES}
+
+
+def test_an_older_copy_of_a_ledger_a_wrong_study_and_a_full_disk_at_a_site(tmp_path: Path) -> None:
+    """Each is refused where it happens, in words, and nothing is spent twice."""
+    with processes() as start:
+        here = Federation(tmp_path, start, studies.VAE)
+        other = studies.write(tmp_path, studies.VAE.replace("2.0", "3.0"), name="edited")
+        hub, south = here.serve("--wait", 60), here.join("south")
+        here.study = other
+        north = here.join("north")
+        assert hub.ended(90) == 7 and north.ended(30) == 7
+        for said in (hub.said, north.said):
+            assert "privacy.noise" in said and "3.0" in said
+        assert not here.out.with_name("out.partial").exists()
+        here.study = tmp_path / "study.toml"
+
+        hub = here.serve("--wait", 60)
+        full = ("--state", "/dev/full/x")
+        assert here.join("north", *full).ended(60) == 9
+        for name in ("north", "east"):
+            here.join(name)
+        assert hub.ended(120) == 0, hub.said[-3000:]
+        assert south.ended(30) == 0
+        here.check(2)
+
+        ledger = tmp_path / "north.understudy" / "ledger.jsonl"
+        ledger.write_text("")  # an older backup, from before the run
+        assert here.join("north", "--dry-run").ended(60) == 8
+        assert "must never go back" in (tmp_path / "north.log").read_text()
+
+
