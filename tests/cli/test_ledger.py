@@ -43,7 +43,7 @@ def test_a_site_reads_what_it_spent_on_what_and_what_is_left(book: Path) -> None
     assert "2026-11-18 17:40 heart" in said and "released" in said
     assert "not noted run bbbbbbbb" in said and "no release noted" in said
     assert "2 runs together: ε = " in said and "at δ = 1e-06, for each record" in said
-    assert "the cap is ε = 5; of it is left:" in said
+    assert "the cap is ε = 5: ε = " in said
     (told,) = json.loads(call("show", book.parent, "--json"))["ledgers"]
     assert told["epsilon"] == total and told["left"] == 5 - total
     assert [each["study"] for each in told["runs"]] == ["heart", ""]

@@ -171,5 +171,3 @@ def test_an_older_copy_of_a_ledger_a_wrong_study_and_a_full_disk_at_a_site(tmp_p
         ledger.write_text("")  # an older backup, from before the run
         assert here.join("north", "--dry-run").ended(60) == 8
         assert "must never go back" in (tmp_path / "north.log").read_text()
-
-

@@ -15,6 +15,7 @@ from rich.table import Table
 from understudy.cli.claims import claims_panel
 from understudy.cli.console import print_hanging
 from understudy.cli.training import say_done
+from understudy.deployment.console import start
 from understudy.deployment.joining import Joining, Spent
 from understudy.deployment.keys import Keys, load_keys
 from understudy.deployment.status import Status
@@ -25,7 +26,7 @@ from understudy.release.bundle import Release
 from understudy.runtime.flare import Address, Tls, check_flare
 from understudy.runtime.reach import probe
 
-__all__ = ["agree", "follow", "key_folder", "reach", "say_served"]
+__all__ = ["agree", "follow", "key_folder", "reach", "say_served", "show_page"]
 
 
 def key_folder(folder: Path | None, insecure: bool) -> Keys | None:
@@ -54,6 +55,12 @@ def follow(quiet: bool) -> Iterator[Callable[[Status], None]]:
             print(line, flush=True)
 
     yield tell
+
+
+def show_page(folder: Path, port: int | None) -> None:
+    """Open the console page of a run, and print its address, which has a token in it."""
+    if port is not None:
+        print(f"the run is shown at {start(folder, port)}", flush=True)
 
 
 def say_served(release: Release, out: Path) -> None:

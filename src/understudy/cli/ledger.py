@@ -133,14 +133,14 @@ def _print_site(console: Console, file: Path, spent: Spending) -> None:
         print_hanging(console, "  ", "nothing has been spent")
         return
     console.print(_runs(spent))
-    many = "1 run" if len(spent.runs) == 1 else f"{len(spent.runs)} runs"
-    total = f"{many} together: ε = {round_up(spent.epsilon)} at δ = {round_up(spent.delta, 2)}"
+    many = "1 run" if len(spent.runs) == 1 else f"{len(spent.runs)} runs together"
+    total = f"{many}: ε = {round_up(spent.epsilon)} at δ = {round_up(spent.delta, 2)}"
     print_hanging(console, "  ", f"{total}, for each {spent.runs[0].unit.split(',')[0]}")
     if spent.cap is None:
         print_hanging(console, "  [yellow]–[/] ", "no cap: nothing limits what may be spent here")
         return
-    left = f"{spent.left:.3g}" if spent.left else "nothing"
-    print_hanging(console, "  ", f"the cap is ε = {spent.cap:g}; of it is left: {left}")
+    left = f"ε = {spent.left:.3g}" if spent.left else "nothing"
+    print_hanging(console, "  ", f"the cap is ε = {spent.cap:g}: {left} is left")
     print_hanging(
         console,
         "  ",

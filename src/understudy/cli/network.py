@@ -29,6 +29,9 @@ def serve(
     wait: float = typer.Option(600.0, min=0, help="Seconds to wait for sites that are missing."),
     deadline: float = typer.Option(600.0, min=0.1, help="Seconds a site has for an answer."),
     rows: int = typer.Option(1000, help="Rows of the sample inside the release."),
+    console: int | None = typer.Option(
+        None, min=0, max=65535, help="Show the run on a page, at this port of this machine alone."
+    ),
     insecure: bool = INSECURE,
     quiet: bool = QUIET,
 ) -> None:
@@ -46,7 +49,7 @@ def serve(
       understudy serve study.toml --out release --keys hub-keys --resume
     """
     with plain_errors():
-        from understudy.cli.attending import follow, key_folder, say_served
+        from understudy.cli.attending import follow, key_folder, say_served, show_page
         from understudy.deployment.serving import Serving
         from understudy.deployment.serving import serve as run
         from understudy.study import Study
@@ -61,8 +64,9 @@ def serve(
                 wait=wait,
                 deadline=deadline,
                 rows=rows,
-                again=_again(study, out, keys, host, port),
+                again=_again(study, out, keys, host, port, console),
                 tell=tell,
+                opened=lambda folder: show_page(folder, console),
             )
             release = run(Study.load(study), how)
         say_served(release, out)
@@ -115,9 +119,12 @@ def join(
             attend(joining, reach(server, own), lambda line: print(line, flush=True))
 
 
-def _again(study: Path, out: Path, keys: Path | None, host: str, port: int) -> str:
+def _again(
+    study: Path, out: Path, keys: Path | None, host: str, port: int, console: int | None
+) -> str:
     """The command that continues this run."""
     secured = f"--keys {shlex.quote(str(keys))}" if keys else "--insecure"
     named = f"{shlex.quote(str(study))} --out {shlex.quote(str(out))}"
     where = f"--host {shlex.quote(host)} --port {port}"
-    return f"understudy serve {named} {secured} {where} --resume"
+    page = "" if console is None else f" --console {console}"
+    return f"understudy serve {named} {secured} {where}{page} --resume"

@@ -1,9 +1,9 @@
 """How a release comes to be signed: the server asks, and each site looks before it signs.
 
 The server makes the files of a release, sends ``release.json`` to the sites, and puts the
-signatures that come back beside it. What a site vouches for is that it took part in this run of
-this study under this plan, and that the ledger with the plan's charges belongs to it. It cannot
-vouch for the model, which it did not make.
+signatures that come back beside it. What a site vouches for is that it joined this run of this
+study under this plan, and knows of one model that came of it, no other (its ledger notes that). It
+cannot vouch for how the model was made, which it did not see.
 """
 
 from __future__ import annotations
@@ -61,18 +61,17 @@ def sign(
 ) -> Release:
     """The release with the server's signature and those of the sites that replied.
 
-    A signature that does not hold is refused: the site signed something else.
+    A reply that is no signature of this release is left out, so that no site can hold up what all
+    have paid for; `Signed.missing` names the site, and so does every `verify`.
     """
     parties, manifest = unsigned(keys, names, run), release.files()[MANIFEST]
-    for name, signature in replies.items():
-        if name not in names or not parties.holds(name, manifest, signature):
-            raise ReleaseError(
-                f"a signature of {name[:60]} for this release",
-                "one that fails",
-                "compare the versions and keys of the site and the server",
-            )
+    held = {
+        name: signature
+        for name, signature in replies.items()
+        if name in names and parties.holds(name, manifest, signature)
+    }
     own = {keys.name: keys.identity.sign(parties.statement(manifest))}
-    return replace(release, signed=replace(parties, signatures={**own, **replies}))
+    return replace(release, signed=replace(parties, signatures={**own, **held}))
 
 
 def check_trust(verdict: Verdict, trusted: Path) -> str:
