@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import importlib.util
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -68,3 +71,21 @@ def test_a_recipe_of_ones_own_runs_verifies_and_learns(
         means = [f.groupby("diagnosis")[column].mean() for f in (made, real.frame)]
         assert (means[0] - means[1]).abs().max() < 0.15 * means[1].mean()
     assert len((EXAMPLES / "my_recipe.py").read_text().splitlines()) < 100
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not importlib.util.find_spec("nvflare"), reason="FLARE is not installed")
+def test_three_hospitals_end_with_a_release_that_all_have_signed(tmp_path: Path) -> None:
+    script = EXAMPLES / "three_hospitals" / "run.py"
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=280
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "signed by hub, counter-signed by north, south, west (all 3 sites)" in done.stdout
+    assert "the keys are those in roster.json" in done.stdout
+    assert "the cap is ε = 4: ε = 2 is left" in done.stdout
+    made = tmp_path / "three-hospitals"
+    assert len((made / "hub" / "synthetic.csv").read_text().splitlines()) == 1001
+    assert not list((made / "hub").rglob("rows.csv"))  # they stayed where they were
+    again = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True)
+    assert again.returncode == 1 and "exists: remove it" in again.stderr

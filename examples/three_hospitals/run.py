@@ -8,7 +8,9 @@ hospitals have counter-signed. Run it anywhere: it makes a folder ``three-hospit
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -21,7 +23,7 @@ from understudy.data.bundled import bundled
 from understudy.data.table import write
 
 HOSPITALS = ("north", "south", "west")
-MINUTES = 4  # after which it is given up
+MINUTES = 8  # after which it is given up
 STUDY = """[study]
 name = "three hospitals"
 schema = "schema.toml"
@@ -41,11 +43,13 @@ class Place:
         self.folder, self.name = folder / name, name
         self.folder.mkdir()
 
-    def type(self, *words: str, quiet: bool = False) -> None:
+    def type(self, *words: str) -> None:
         """Run a command to its end, and show it."""
         self._show(words)
-        done = subprocess.run(_command(words), cwd=self.folder, capture_output=True, text=True)
-        print(_indented("" if quiet and not done.returncode else done.stdout + done.stderr), end="")
+        done = subprocess.run(
+            _command(words), cwd=self.folder, env=_narrower(), capture_output=True, text=True
+        )
+        print(_indented(done.stdout + done.stderr), end="", flush=True)
         if done.returncode:
             sys.exit(f"this command failed at {self.name}, with exit code {done.returncode}")
 
@@ -54,7 +58,12 @@ class Place:
         self._show(words)
         with open(self.folder / "output.txt", "w", encoding="utf-8") as file:
             return subprocess.Popen(
-                _command(words), cwd=self.folder, stdout=file, stderr=subprocess.STDOUT, text=True
+                _command(words),
+                cwd=self.folder,
+                env=_narrower(),
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                text=True,
             )
 
     def said(self) -> str:
@@ -75,6 +84,11 @@ def _command(words: tuple[str, ...]) -> list[str]:
     return [sys.executable, "-m", "understudy", *words]
 
 
+def _narrower() -> dict[str, str]:
+    """Room for what is said, indented, in this terminal."""
+    return {**os.environ, "COLUMNS": str(min(shutil.get_terminal_size().columns, 102) - 2)}
+
+
 def _indented(text: str) -> str:
     return "".join(f"  {line}\n" for line in text.splitlines())
 
@@ -84,7 +98,9 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--out", type=Path, default=Path("three-hospitals"))
     folder = options.parse_args().out
-    folder.mkdir()
+    if folder.exists():
+        sys.exit(f"{folder} exists: remove it, or choose another --out")
+    folder.mkdir(parents=True)
     begun = time.monotonic()
     hub, sites = Place(folder, "hub"), [Place(folder, name) for name in HOSPITALS]
     prepare(hub, sites)
@@ -134,28 +150,31 @@ def run(hub: Place, sites: list[Place]) -> None:
     try:
         for site in sites:
             processes[site.name] = site.start(*join, "--state", "state", "--cap", "4", "--yes")
-        wait(processes)
+        follow(hub, processes)
     finally:
         for process in processes.values():
             if process.poll() is None:
                 process.kill()
                 process.wait()
-        for place in (hub, sites[0]):
-            print(f"\n{place.name} said:\n{_indented(place.said())}", end="")
     for place in (hub, *sites):
         if code := processes[place.name].returncode:
             sys.exit(f"{place.name} ended with exit code {code}:\n{place.said()}")
+    print(
+        f"\n# What {sites[0].name} was shown before it took part\n\n{_indented(sites[0].said())}",
+        end="",
+    )
 
 
-def wait(processes: dict[str, subprocess.Popen[str]]) -> None:
-    """Until all have ended by themselves, or one has failed, or the time is up."""
-    until = time.monotonic() + 60 * MINUTES
-    while any(process.poll() is None for process in processes.values()):
-        failed = [name for name, process in processes.items() if process.poll()]
-        if failed or time.monotonic() > until:
-            print(f"\n{', '.join(failed) or 'the run'}: failed, or took too long")
-            return
-        time.sleep(0.2)
+def follow(hub: Place, processes: dict[str, subprocess.Popen[str]]) -> None:
+    """Show the server's log until all have ended, or one has failed, or the time is up."""
+    shown, until, going = 0, time.monotonic() + 60 * MINUTES, True
+    while going and time.monotonic() < until:
+        codes = [process.poll() for process in processes.values()]
+        going = None in codes and not any(codes)
+        log = [line for line in hub.said().splitlines() if line[:2].isdigit()]
+        print(_indented("\n".join(log[shown:])), end="", flush=True)
+        shown = len(log)
+        time.sleep(0.1)
 
 
 def free_port() -> int:

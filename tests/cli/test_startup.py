@@ -9,6 +9,7 @@ import sys
 import pytest
 
 HEAVY = {"torch", "pandas", "scipy", "sklearn", "matplotlib", "dp_accounting", "pyarrow", "numpy"}
+HEAVY |= {"nvflare", "grpc", "cryptography"}
 LIGHT = (
     ["--help"],
     ["--version"],
@@ -18,6 +19,8 @@ LIGHT = (
     ["doctor"],
     ["run", "--help"],
     ["schema", "draft", "--help"],
+    ["ledger", "show", "--help"],
+    ["keys", "approve", "--help"],
 )
 
 

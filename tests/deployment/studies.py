@@ -56,7 +56,7 @@ recipe = "fedmoments"
 [privacy]
 trust = "local"
 unit = "record"
-epsilon = 4.0
+noise = 2.0
 """
 
 VAE = """
@@ -97,7 +97,7 @@ recipe = "fedmoments"
 [privacy]
 trust = "distributed"
 unit = "record"
-epsilon = 4.0
+noise = 2.0
 survivors = 3
 colluders = 1
 """

@@ -11,6 +11,7 @@ from threading import Thread
 
 import pytest
 
+from understudy.cli.attending import show_page
 from understudy.deployment import console
 from understudy.deployment.console import address, open_console, start
 from understudy.deployment.status import FILE, SiteStatus, Status
@@ -146,3 +147,13 @@ def test_an_address_of_six_is_in_brackets(folder: Path) -> None:
         pytest.skip("no IPv6 here")
     assert address(server, TOKEN).startswith("http://[::1]:")
     server.server_close()
+
+
+def test_serve_prints_the_address_if_it_is_asked_for_a_page(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_page(folder, None)
+    assert capsys.readouterr().out == ""
+    show_page(folder, 0)
+    found = re.search(r"http://127\.0\.0\.1:(\d+)/\?token=(\S+)", capsys.readouterr().out)
+    assert found and ask(int(found[1]), "/status.json", found[2]).status == 200

@@ -29,9 +29,7 @@ RUN, OTHER = "ab" * 16, "cd" * 16
 
 def ready(folder: Path, *, cap: float | None = None, seed: int | None = None) -> Joining:
     study = Study.load(studies.write(folder, studies.VOTES))
-    return prepare(
-        study, folder / "north.csv", Budget("north", cap), folder / "state", None, seed
-    )
+    return prepare(study, folder / "north.csv", Budget("north", cap), folder / "state", None, seed)
 
 
 def hello(site: Joining, run: str = RUN, **changes: object) -> bytes:
@@ -189,5 +187,3 @@ def test_a_simulation_still_needs_the_rows_of_every_site(tmp_path: Path) -> None
     with pytest.raises(StudyError, match=r"site\.data of site north.*serve"):
         run(study)
     assert len(study.sites) == len(SITES)
-
-

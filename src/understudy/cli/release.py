@@ -126,8 +126,8 @@ def _limits(signed: Signed | None) -> str:
             "plan says is something only those who ran it can vouch for."
         )
     return (
-        "The figures follow from the plan and the ledger. Who signed vouches for having taken part "
-        "in this run of this study under this plan; nobody can see that others ran this code."
+        "The figures follow from the plan and the ledger. Who signed vouches for having joined "
+        "this run of this study under this plan; nobody can see that others ran this code."
     )
 
 

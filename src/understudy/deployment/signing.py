@@ -1,9 +1,9 @@
 """How a release comes to be signed: the server asks, and each site looks before it signs.
 
 The server makes the files of a release, sends ``release.json`` to the sites, and puts the
-signatures that come back beside it. What a site vouches for is that it took part in this run of
-this study under this plan, and that the ledger with the plan's charges belongs to it. It cannot
-vouch for the model, which it did not make.
+signatures that come back beside it. What a site vouches for is that it joined this run of this
+study under this plan, and knows of one model that came of it, no other (its ledger notes that). It
+cannot vouch for how the model was made, which it did not see.
 """
 
 from __future__ import annotations

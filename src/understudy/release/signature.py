@@ -2,7 +2,7 @@
 
 Everyone signs the same statement: the hash of ``release.json``, which names the plan and the hash
 of every other file, the ledger among them; the run; the server; and the roster of sites, so that a
-site that did not sign is seen. A site signs only for the study, plan and run that it took part in
+site that did not sign is seen. A site signs only for the study, plan and run that it joined
 (`deployment.signing`). Releases need no signature: those of a simulation have none.
 
 The file says which keys signed. Whether they are the right ones is known only to a reader who has

@@ -86,7 +86,7 @@ function showClaims(status) {
   });
   at("claims").replaceChildren(...made);
   const { round, rounds } = status;
-  set("charged", round < rounds ? `the whole run; ${round} of ${rounds} rounds are charged so far` : "the whole run, all rounds charged");
+  set("charged", round < rounds ? `for the whole run, of which ${round} of ${rounds} rounds are done` : "for the whole run, which is done");
 }
 
 function showSample(sample) {

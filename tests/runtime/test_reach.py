@@ -1,0 +1,110 @@
+"""What a site finds before it connects: no server, another one, one that refuses it."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "deployment"))
+from parties import enrol, free_port
+
+from understudy.errors import KeysError, WireError
+from understudy.runtime.flare import Address, Tls
+from understudy.runtime.reach import probe
+
+SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return enrol(tmp_path_factory.mktemp("keys"), ("north", "east"))
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return enrol(tmp_path_factory.mktemp("others"), ("north",))
+
+
+def tls(folder: Path, server: str = "hub") -> Tls:
+    return Tls(folder / "ca.pem", folder / "tls.pem", folder / "tls.key", server)
+
+
+@contextmanager
+def listening(keys: Tls | None) -> Iterator[int]:
+    """Something that answers one connection as a server would."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(5)
+        thread = threading.Thread(target=_answer, args=(server, keys))
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join()
+
+
+def _answer(server: socket.socket, keys: Tls | None) -> None:
+    with suppress(OSError):
+        raw, _ = server.accept()
+        with raw:
+            raw.settimeout(5)
+            if keys is None:
+                raw.sendall(SETTINGS)
+                raw.recv(64)
+                return
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(keys.cert, keys.key)
+            context.load_verify_locations(keys.ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+            with context.wrap_socket(raw, server_side=True) as secured:
+                secured.sendall(SETTINGS)
+                secured.recv(64)
+
+
+def test_the_right_server_is_found(keys: Path) -> None:
+    with listening(tls(keys / "hub")) as port:
+        assert probe(Address("localhost", port, tls(keys / "north")))
+
+
+def test_a_server_that_is_not_there_yet_is_waited_for(keys: Path) -> None:
+    assert not probe(Address("localhost", free_port(), tls(keys / "north")))
+
+
+def test_a_server_of_another_authority_is_refused(keys: Path, others: Path) -> None:
+    with listening(tls(others / "hub")) as port, pytest.raises(KeysError, match="fingerprints"):
+        probe(Address("localhost", port, tls(keys / "north")))
+
+
+def test_a_site_of_the_same_authority_is_no_server(keys: Path) -> None:
+    with listening(tls(keys / "east")) as port, pytest.raises(KeysError):
+        probe(Address("localhost", port, tls(keys / "north")))
+
+
+def test_a_server_under_another_name_is_refused(keys: Path) -> None:
+    with listening(tls(keys / "hub")) as port, pytest.raises(KeysError, match="the server other"):
+        probe(Address("localhost", port, tls(keys / "north", "other")))
+
+
+def test_a_site_that_the_server_does_not_know_is_told(keys: Path, others: Path) -> None:
+    mixed = Tls(keys / "hub" / "ca.pem", others / "north" / "tls.pem",
+                others / "north" / "tls.key", "hub")  # fmt: skip
+    with listening(tls(keys / "hub")) as port, pytest.raises(KeysError, match="request approved"):
+        probe(Address("localhost", port, mixed))
+
+
+def test_a_server_without_tls_is_refused_and_one_with_it_where_none_is_wanted(keys: Path) -> None:
+    with listening(None) as port, pytest.raises(WireError, match="--insecure"):
+        probe(Address("localhost", port, tls(keys / "north")))
+    with listening(None) as port:
+        assert probe(Address("localhost", port))
+    with listening(tls(keys / "hub")) as port, pytest.raises(WireError, match="--keys"):
+        probe(Address("localhost", port))
+
+
+def test_a_name_that_nobody_has_is_refused() -> None:
+    with pytest.raises(WireError, match="no machine of that name"):
+        probe(Address("no-such-machine.invalid", 1))
