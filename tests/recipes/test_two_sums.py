@@ -113,14 +113,14 @@ def test_the_form_and_the_bins_follow_from_public_numbers() -> None:
     found = [built(replace(TABLE, records=n)) for n in sizes]
     assert isinstance(found[0], FedMoments)
     bins = [recipe.bins for recipe in found[1:]]
-    assert bins == sorted(bins) and bins[:2] == [16, 32] and bins[-1] == 256
+    assert bins == sorted(bins) and bins[:2] == [24, 32] and bins[-1] == 256
     assert str(bins[0]) in found[1].form
     near, far = (
         built(replace(TABLE, records=8000), 50, privacy={"trust": trust})
         for trust in ("central", "local")
     )
     assert isinstance(far, FedMoments) or far.bins < near.bins
-    assert built(replace(TABLE, records=20), privacy={"epsilon": 100.0}).bins >= 16
+    assert built(replace(TABLE, records=20), privacy={"epsilon": 100.0}).bins >= 24
 
 
 def test_without_noise_margins_converge_as_rows_grow() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -123,7 +122,7 @@ def count_both(cells: pa.Array, form: Form, *, whole: bool) -> tuple[int, int]:
     decimal = "," if form.decimal == "." else "."
     bare = _bare(cells, form.prefix, form.suffix)
     patterns = [_pattern(decimal, group, whole) for group in ("", *BLANKS, form.decimal)]
-    other = reduce(pc.or_, (pc.match_substring_regex(bare, pattern) for pattern in patterns))
+    other = pc.match_substring_regex(bare, "|".join(patterns))
     signed = pc.match_substring_regex(bare, "[.,]")
     both = int(pc.sum(pc.and_(signed, other), min_count=0).as_py())
     return int(pc.sum(signed, min_count=0).as_py()) - both, both

@@ -88,8 +88,9 @@ def clip(update: Tensor, bound: float, blocks: int = 1) -> Bounded:
     flat = update.detach().reshape(len(update), blocks, width).to(torch.float64, copy=True)
     norm = _norms(flat).unsqueeze(2)
     limit = bound * _SLACK / blocks**0.5
-    scale = torch.where(norm > limit, limit / norm, torch.ones_like(norm))
-    flat.mul_(scale).masked_fill_(~torch.isfinite(norm), 0.0)
+    if not bool((norm <= limit).all()):  # else all are within, and stay as they are
+        scale = torch.where(norm > limit, limit / norm, torch.ones_like(norm))
+        flat.mul_(scale).masked_fill_(~torch.isfinite(norm), 0.0)
     # Scaled in double and kept in no less than float32: coarser types would round past the bound.
     scaled = flat.to(torch.promote_types(update.dtype, torch.float32))
     return Bounded(scaled.reshape(update.shape), bound, "site")

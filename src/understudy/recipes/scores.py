@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from understudy.recipes.margins import Cells
 
-__all__ = ["MOST", "Classes", "Latent", "fit", "levels", "scored"]
+__all__ = ["MOST", "Classes", "Latent", "Scores", "fit", "levels", "scored"]
 
 MOST = 2.65  # scores are cut off here: beyond lie 8 rows in a thousand
 _TINY = 1e-6
@@ -38,14 +39,32 @@ def levels(cumulative: np.ndarray) -> np.ndarray:
 
 def scored(cells: Cells, cumulative: Tensor, value: Tensor) -> Tensor:
     """Scores ``[n]`` of encoded values, in double; NaN only where a value is."""
-    known = cumulative.double().clamp(0, 1)
-    at = torch.bucketize(value.contiguous(), torch.from_numpy(cells.borders), right=True)
-    low, high = (torch.from_numpy(side) for side in (cells.low, cells.high))
-    wide = (high - low).clamp(min=_TINY)[at]
-    within = ((value - low[at]) / wide).clamp(0, 1)
-    inside = torch.special.ndtri(torch.lerp(known[at], known[at + 1], within))
-    single = torch.from_numpy(levels(known.numpy()))[at]
-    return torch.where(high[at] > low[at], inside, single).clamp(-MOST, MOST)
+    return Scores(cells, cumulative).of(value)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The scores of a column with these cells and this distribution, ready for many rows."""
+
+    cells: Cells
+    cumulative: Tensor
+
+    def of(self, value: Tensor) -> Tensor:
+        """See `scored`."""
+        borders, low, high, known, single = self._ready
+        at = torch.bucketize(value.contiguous(), borders, right=True)
+        wide = (high - low).clamp(min=_TINY)[at]
+        within = ((value - low[at]) / wide).clamp(0, 1)
+        inside = torch.special.ndtri(torch.lerp(known[at], known[at + 1], within))
+        return torch.where(high[at] > low[at], inside, single[at]).clamp(-MOST, MOST)
+
+    @cached_property
+    def _ready(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Borders, low and high ends of the cells, F at the ends, and the cells' mean scores."""
+        cells, known = self.cells, self.cumulative.double().clamp(0, 1)
+        ends = (torch.from_numpy(side) for side in (cells.borders, cells.low, cells.high))
+        borders, low, high = ends
+        return borders, low, high, known, torch.from_numpy(levels(known.numpy()))
 
 
 @dataclass(frozen=True)

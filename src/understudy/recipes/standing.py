@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from understudy.recipes.margins import Margin, spans
-from understudy.recipes.scores import levels, scored
+from understudy.recipes.scores import Scores, levels
 
 __all__ = ["Standing", "standing"]
 
@@ -41,15 +42,22 @@ class Standing:
 
     def features(self, x: Tensor) -> Tensor:
         """Of encoded rows ``[n, F]``, in double."""
-        found = x.double().clone()
-        for margin, cumulative in zip(self.margins, self.cumulative, strict=True):
-            if margin.cells is None or cumulative is None or margin.start is None:
-                continue
-            score = scored(margin.cells, torch.from_numpy(cumulative), found[:, margin.start])
-            if margin.missing:
-                score = score.masked_fill(x[:, margin.start + 1] > 0.5, 0)
-            found[:, margin.start] = score
+        found = x.to(torch.float64, copy=True)
+        for start, missing, scores in self._scores:
+            score = scores.of(found[:, start])
+            if missing:
+                score = score.masked_fill(x[:, start + 1] > 0.5, 0)
+            found[:, start] = score
         return (found - torch.from_numpy(self.origin)) * torch.from_numpy(self.scale)
+
+    @cached_property
+    def _scores(self) -> list[tuple[int, bool, Scores]]:
+        """For each number: its first feature, whether it may be missing, and its scores."""
+        return [
+            (margin.start, margin.missing, Scores(margin.cells, torch.from_numpy(cumulative)))
+            for margin, cumulative in zip(self.margins, self.cumulative, strict=True)
+            if not (margin.cells is None or cumulative is None or margin.start is None)
+        ]
 
 
 def standing(margins: Sequence[Margin], shares: np.ndarray, width: int) -> Standing:
