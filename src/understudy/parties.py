@@ -89,11 +89,11 @@ def party_entries(data: Any) -> tuple[PartyEntry, ...]:
 def dealt(schema: Schema, many: int | None, options: Mapping[str, Any]) -> tuple[PartyEntry, ...]:
     """The parties of a simulation that names none: columns dealt out by schema and seed.
 
-    Never by rows: who holds what is public.
+    Never by rows: who holds what is public. The first party has the label.
     """
     known(options, ("seed",), "simulation.")
-    names, seed = [column.name for column in schema.columns], options.get("seed", 0)
-    most = min(MOST_PARTIES, len(names))
+    names = [column.name for column in schema.columns if column.name != schema.label]
+    most, seed = min(MOST_PARTIES, len(names)), options.get("seed", 0)
     if many is None or not 2 <= many <= most or type(seed) is not int:
         raise StudyError(
             f"simulation.sites from 2 to {most} and a whole number as seed, or [[party]] entries",
@@ -101,10 +101,12 @@ def dealt(schema: Schema, many: int | None, options: Mapping[str, Any]) -> tuple
             "say how many parties there are, or which columns each holds",
         )
     order = Streams.from_seed(seed).numpy(f"columns {schema.hash}").permutation(len(names))
-    places = [sorted(order[i::many].tolist()) for i in range(many)]
+    held = [{names[at] for at in order[i::many]} for i in range(many)]
+    held[0] |= {schema.label} - {None}
+    whole = [column.name for column in schema.columns]
     return tuple(
-        PartyEntry(f"party-{i + 1}", tuple(names[at] for at in place))
-        for i, place in enumerate(places)
+        PartyEntry(f"party-{i + 1}", tuple(name for name in whole if name in own))
+        for i, own in enumerate(held)
     )
 
 
@@ -116,6 +118,7 @@ def check_parties(schema: Schema, parties: Sequence[PartyEntry]) -> None:
         raise StudyError("a table, whose columns parties can hold", schema.kind, "use a table")
     for entry in parties:
         _check_columns(schema, entry)
+        _check_label(schema, entry)
     for column in (c.name for c in schema.columns):
         _check_holders(column, parties)
 
@@ -129,6 +132,13 @@ def _check_columns(schema: Schema, entry: PartyEntry) -> None:
             f"party {entry.name}: different columns of the schema, shared ones among its columns",
             f"{stray[0]!r}" if stray else "none, or one twice",
             "check the spelling",
+        )
+
+
+def _check_label(schema: Schema, entry: PartyEntry) -> None:
+    if entry.columns == (schema.label,):
+        raise StudyError(
+            f"party {entry.name}: a column besides the label", "none", "give it one, shared or not"
         )
 
 
