@@ -17,7 +17,15 @@ from understudy.errors import StudyError
 from understudy.rng import Streams
 from understudy.settings import Settings, known, read, setting
 
-__all__ = ["MOST_PARTIES", "Parties", "PartyEntry", "check_parties", "dealt", "party_entries"]
+__all__ = [
+    "MOST_PARTIES",
+    "Parties",
+    "PartyEntry",
+    "check_parties",
+    "check_rows",
+    "dealt",
+    "party_entries",
+]
 
 MOST_PARTIES = 16
 
@@ -121,6 +129,20 @@ def check_parties(schema: Schema, parties: Sequence[PartyEntry]) -> None:
         _check_label(schema, entry)
     for column in (c.name for c in schema.columns):
         _check_holders(column, parties)
+
+
+def check_rows(parties: Sequence[PartyEntry], *, simulated: bool, sites: int | None) -> None:
+    """Where the rows of parties come from: a file each, or one table that is split."""
+    if sites not in (None, len(parties)):
+        expected = f"simulation.sites = {len(parties)}, as there are [[party]] entries"
+        raise StudyError(expected, f"{sites}", "remove it")
+    filed = sum(entry.data is not None for entry in parties)
+    if filed != (0 if simulated else len(parties)):
+        raise StudyError(
+            "party.data for every party, or [simulation] and no party.data",
+            f"data for {filed} of {len(parties)} parties",
+            "say where each party's rows are",
+        )
 
 
 def _check_columns(schema: Schema, entry: PartyEntry) -> None:
