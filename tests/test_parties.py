@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -11,6 +12,7 @@ from understudy.data.columns import Columns, deal, records_of
 from understudy.data.encode import encode
 from understudy.data.records import Records
 from understudy.data.schema import Column, Schema
+from understudy.data.split import check_options
 from understudy.errors import DataError, StudyError
 from understudy.recipes import build
 from understudy.release.rebuild import agreed
@@ -95,6 +97,13 @@ def test_a_simulation_of_no_parties_is_refused(more: dict[str, Any]) -> None:
         study(simulation={"data": "x.csv", "split": "columns", **more})
 
 
+def test_a_simulation_of_parties_knows_its_options() -> None:
+    check_options("columns", {"seed": 3})
+    bare = [{k: v for k, v in entry.items() if k != "data"} for entry in TWO]
+    with pytest.raises(StudyError, match=r"unknown key simulation\.alpha"):
+        study(*bare, simulation={"data": "x.csv", "split": "columns", "alpha": 1})
+
+
 def test_rows_and_columns_are_not_held_at_once() -> None:
     with pytest.raises(StudyError, match="keep one kind"):
         study(*TWO, site=[{"name": "s", "data": "s.csv"}])
@@ -148,8 +157,12 @@ def test_a_party_is_asked_for_alone() -> None:
 
 
 def test_correlated_columns_are_dealt_together_or_apart() -> None:
-    whole = Records(frame=frame())
-    together, apart = (deal(SCHEMA, whole, 2, how) for how in ("together", "apart"))
-    twins = {"c", "e"}  # the same column twice
-    assert any(twins <= set(columns) for columns in together)
-    assert not any(twins <= set(columns) for columns in apart)
+    rng = np.random.default_rng(0)
+    twins = rng.random((3, 50))
+    names = [f"{one}{i}" for i in range(3) for one in "ab"]
+    columns = tuple(Column(name, "numeric", 0, 1) for name in names)
+    whole = Records(frame=pd.DataFrame({name: twins[int(name[1])] for name in names}))
+    schema = Schema("table", "t", 50, columns)
+    together, apart = (deal(schema, whole, 3, how) for how in ("together", "apart"))
+    assert {*together} == {("a0", "b0"), ("a1", "b1"), ("a2", "b2")}
+    assert not any({f"a{i}", f"b{i}"} <= set(own) for own in apart for i in range(3))

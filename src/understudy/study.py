@@ -214,6 +214,7 @@ class Study:
                 "sites hold rows, parties hold columns: keep one kind",
             )
         if self.declared is None:
+            known(cut.options if cut else {}, ("seed",), "simulation.")
             check_rows(self.parties, simulated=cut is not None, sites=cut.sites if cut else None)
 
     @classmethod

@@ -18,6 +18,7 @@ from understudy.errors import ReleaseError, StudyError
 from understudy.federation.memory import Memories
 from understudy.federation.recipe import Task
 from understudy.federation.sites import Sites
+from understudy.privacy.claim import claims
 from understudy.privacy.products import SCALE, Products
 from understudy.recipes import build
 from understudy.recipes.vertical import Vertical
@@ -95,9 +96,8 @@ def test_one_seed_gives_one_release_together_and_apart(tmp_path: Path) -> None:
 
 
 def test_claims_name_outsiders_insiders_and_what_is_lost() -> None:
-    release = run(study(8.0), seed=0, rows=5)
-    outside, _, insider, _, lost = release.claims
-    assert outside.epsilon == pytest.approx(8.0, rel=0.01) and "server" in outside.adversary
+    outside, _, insider, _, lost = claims(build(study()).plan, "os")
+    assert outside.epsilon == pytest.approx(20.0, rel=0.01) and "server" in outside.adversary
     assert insider.epsilon == outside.epsilon and "other parties" in insider.adversary
     assert lost.epsilon is None and lost.adversary == "the server together with a party"
 

@@ -84,6 +84,7 @@ def _as_json(info: RecipeInfo) -> dict[str, Any]:
         "paper": info.paper,
         "kinds": list(info.kinds),
         "supports": [list(pair) for pair in sorted(info.supports)],
+        "parties": [list(pair) for pair in sorted(info.parties)],
         "default": list(info.default),
         "rounds": info.rounds,
         "corrections": info.corrections,
@@ -111,6 +112,9 @@ def _show_one(info: RecipeInfo) -> None:
     print_hanging(console, "[bold]data[/]      ", ", ".join(info.kinds))
     protects = f"{_trusts(info)}; by default {'/'.join(info.default)}"
     print_hanging(console, "[bold]protects[/]  ", protects)
+    if info.parties:
+        held = ", ".join("/".join(pair) for pair in sorted(info.parties))
+        print_hanging(console, "[bold]parties[/]   ", f"{held}, where parties hold columns")
     if info.corrections:
         print_hanging(console, "[bold]note[/]      ", info.corrections)
     table = Table(
