@@ -50,6 +50,13 @@ def students(task: Task, drawn: Records, seed: int) -> dict[str, Any]:
     return (_regression if task.target else _classes)(task, drawn, seed)
 
 
+def booster(task: Task, drawn: Records, seed: int) -> dict[str, float]:
+    """Marks of boosting alone, on classes."""
+    rows, test = (_rows(task.schema, records) for records in (drawn, task.test))
+    guess = boosting(task.schema, rows, test.x, Streams.from_seed(seed), silent)
+    return _marks(guess, test.y)
+
+
 def column_distance(grid: Grid, rows: Rows, test: Rows) -> float:
     """Mean over columns of the total variation (categories) or Kolmogorov-Smirnov distance."""
     found = []

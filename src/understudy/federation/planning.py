@@ -259,7 +259,8 @@ def _overlap_notes(study: Study, unit: Unit) -> tuple[str, ...]:
 
 
 def check_kind(study: Study, info: RecipeInfo) -> None:
-    """Refuse rows that a recipe has no net for."""
+    """Refuse rows that a recipe has no net for, and columns held apart if it has no form for it."""
+    _supported(study, info)
     if study.schema.kind not in info.kinds:
         raise StudyError(
             f"data of kind {' or '.join(info.kinds)} for {info.name}",

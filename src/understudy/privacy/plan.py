@@ -394,18 +394,3 @@ def claim_terms(plan: PrivacyPlan) -> tuple[float, bool]:
     if plan.trust == "distributed":
         return 1.0, False
     return 1.0, True
-
-
-def allowed_joins(plan: PrivacyPlan, epsilon: float) -> int:
-    """How many rounds of its last phase a site with its own cap ε may join (0: none)."""
-    factor, _ = claim_terms(plan)
-
-    def fits(joins: int) -> bool:
-        events = plan.with_own(joins=joins).promise(factor=factor, amplified=False)
-        return cost(events, plan.delta).epsilon <= epsilon
-
-    low, high = 0, plan.own.participations
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
-    return low

@@ -294,11 +294,11 @@ def vertical(study: Study) -> Vertical:
             "ask for a larger ε, or bring more rows",
         )
     views = [view(held, party, bins) for party in range(len(held))]
-    first = replace(study, privacy=replace(study.privacy, epsilon=None, noise=noise))
+    solved = replace(study, privacy=replace(study.privacy, epsilon=None, noise=noise))
     counts = tuple(_histogram(study, each, i, noise, columns) for i, each in enumerate(views))
-    before = parties_plan(first, Vertical.info, counts, rounds=1)
-    part = _products(study, views, noise / math.sqrt(1 - _SHARE))
-    plan = parties_plan(study, Vertical.info, (part,), rounds=1, before=before)
+    before = parties_plan(solved, Vertical.info, counts, rounds=1)
+    part = _products(study, views, noise / math.sqrt(1 - _SHARE))  # both together: noise again
+    plan = parties_plan(solved, Vertical.info, (part,), rounds=1, before=before)
     return Vertical(schema, plan, held, bins)
 
 
