@@ -30,6 +30,7 @@ TABLES = (
     study.Training,
     study.Simulation,
     study.SiteEntry,
+    study.PartyEntry,
 )
 
 

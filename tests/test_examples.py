@@ -25,6 +25,12 @@ def test_hospitals_meet_their_caps(
     assert not (tmp_path / "hospitals" / "again").exists()
 
 
+def test_a_clinic_and_a_registry_make_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(EXAMPLES / "columns_at_two_parties.py"), run_name="__main__")
+    said = capsys.readouterr().out
+    assert "patients are known to both" in said and "the server together with a party" in said
+
+
 def test_series_go_from_table_to_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,7 +17,15 @@ from understudy.errors import StudyError
 from understudy.rng import Streams
 from understudy.settings import Settings, known, read, setting
 
-__all__ = ["MOST_PARTIES", "Parties", "PartyEntry", "check_parties", "dealt", "party_entries"]
+__all__ = [
+    "MOST_PARTIES",
+    "Parties",
+    "PartyEntry",
+    "check_parties",
+    "check_rows",
+    "dealt",
+    "party_entries",
+]
 
 MOST_PARTIES = 16
 
@@ -89,11 +97,11 @@ def party_entries(data: Any) -> tuple[PartyEntry, ...]:
 def dealt(schema: Schema, many: int | None, options: Mapping[str, Any]) -> tuple[PartyEntry, ...]:
     """The parties of a simulation that names none: columns dealt out by schema and seed.
 
-    Never by rows: who holds what is public.
+    Never by rows: who holds what is public. The first party has the label.
     """
     known(options, ("seed",), "simulation.")
-    names, seed = [column.name for column in schema.columns], options.get("seed", 0)
-    most = min(MOST_PARTIES, len(names))
+    names = [column.name for column in schema.columns if column.name != schema.label]
+    most, seed = min(MOST_PARTIES, len(names)), options.get("seed", 0)
     if many is None or not 2 <= many <= most or type(seed) is not int:
         raise StudyError(
             f"simulation.sites from 2 to {most} and a whole number as seed, or [[party]] entries",
@@ -101,10 +109,12 @@ def dealt(schema: Schema, many: int | None, options: Mapping[str, Any]) -> tuple
             "say how many parties there are, or which columns each holds",
         )
     order = Streams.from_seed(seed).numpy(f"columns {schema.hash}").permutation(len(names))
-    places = [sorted(order[i::many].tolist()) for i in range(many)]
+    held = [{names[at] for at in order[i::many]} for i in range(many)]
+    held[0] |= {schema.label} - {None}
+    whole = [column.name for column in schema.columns]
     return tuple(
-        PartyEntry(f"party-{i + 1}", tuple(names[at] for at in place))
-        for i, place in enumerate(places)
+        PartyEntry(f"party-{i + 1}", tuple(name for name in whole if name in own))
+        for i, own in enumerate(held)
     )
 
 
@@ -116,8 +126,23 @@ def check_parties(schema: Schema, parties: Sequence[PartyEntry]) -> None:
         raise StudyError("a table, whose columns parties can hold", schema.kind, "use a table")
     for entry in parties:
         _check_columns(schema, entry)
+        _check_label(schema, entry)
     for column in (c.name for c in schema.columns):
         _check_holders(column, parties)
+
+
+def check_rows(parties: Sequence[PartyEntry], *, simulated: bool, sites: int | None) -> None:
+    """Where the rows of parties come from: a file each, or one table that is split."""
+    if sites not in (None, len(parties)):
+        expected = f"simulation.sites = {len(parties)}, as there are [[party]] entries"
+        raise StudyError(expected, f"{sites}", "remove it")
+    filed = sum(entry.data is not None for entry in parties)
+    if filed != (0 if simulated else len(parties)):
+        raise StudyError(
+            "party.data for every party, or [simulation] and no party.data",
+            f"data for {filed} of {len(parties)} parties",
+            "say where each party's rows are",
+        )
 
 
 def _check_columns(schema: Schema, entry: PartyEntry) -> None:
@@ -129,6 +154,13 @@ def _check_columns(schema: Schema, entry: PartyEntry) -> None:
             f"party {entry.name}: different columns of the schema, shared ones among its columns",
             f"{stray[0]!r}" if stray else "none, or one twice",
             "check the spelling",
+        )
+
+
+def _check_label(schema: Schema, entry: PartyEntry) -> None:
+    if entry.columns == (schema.label,):
+        raise StudyError(
+            f"party {entry.name}: a column besides the label", "none", "give it one, shared or not"
         )
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from understudy.data.schema import Schema
 from understudy.data.split_rules import SplitName, follows
 from understudy.errors import StudyError
-from understudy.parties import Parties, PartyEntry, check_parties, dealt, party_entries
+from understudy.parties import Parties, PartyEntry, check_parties, check_rows, dealt, party_entries
 from understudy.privacy.terms import Trust, Unit
 from understudy.settings import Settings, known, options, read, setting
 
@@ -203,7 +203,18 @@ class Study:
         _check_sites(self)
         if self.parties:
             check_parties(self.schema, self.parties)
-            _check_rows(self)
+            self._check_rows()
+
+    def _check_rows(self) -> None:
+        cut = self.simulation
+        if self.sites or (cut is not None and cut.split != "columns"):
+            raise StudyError(
+                'no [[site]] entries beside [[party]] entries, and no split but split = "columns"',
+                "one of them",
+                "sites hold rows, parties hold columns: keep one kind",
+            )
+        if self.declared is None:
+            check_rows(self.parties, simulated=cut is not None, sites=cut.sites if cut else None)
 
     @classmethod
     def load(cls, path: str | Path) -> Study:
@@ -374,27 +385,6 @@ def _simulation(data: Any) -> Simulation:
     own = {key: value for key, value in given.items() if key in names}
     rest = {key: value for key, value in given.items() if key not in names}
     return read(Simulation, {**own, "options": rest}, "simulation")
-
-
-def _check_rows(study: Study) -> None:
-    """Where the rows of parties come from: a file each, or one table that is split."""
-    cut, many = study.simulation, len(study.parties)
-    if study.sites or (cut is not None and cut.split != "columns"):
-        raise StudyError(
-            'no [[site]] entries beside [[party]] entries, and no split but split = "columns"',
-            "one of them",
-            "sites hold rows, parties hold columns: keep one kind",
-        )
-    if cut is not None and cut.sites not in (None, many):
-        expected = f"simulation.sites = {many}, as there are [[party]] entries"
-        raise StudyError(expected, f"{cut.sites}", "remove it")
-    filed = sum(entry.data is not None for entry in study.parties)
-    if study.declared is None and filed != (many if cut is None else 0):
-        raise StudyError(
-            "party.data for every party, or [simulation] and no party.data",
-            f"data for {filed} of {many} parties",
-            "say where each party's rows are",
-        )
 
 
 def _check_sites(study: Study) -> None:

@@ -8,11 +8,11 @@ import pytest
 
 from privacy.plans import SLOTS, noised, one_phase, sent
 from understudy.errors import BudgetError, PrivacyError
+from understudy.federation.budget import allowed_joins
 from understudy.privacy.account import Event, cost
 from understudy.privacy.clip import Receipt
 from understudy.privacy.plan import (
     PrivacyPlan,
-    allowed_joins,
     claim_terms,
     default_delta,
     solve,

@@ -11,10 +11,11 @@ import pytest
 
 from privacy.plans import noised, one_phase, part, sent
 from understudy.errors import BudgetError, PrivacyError
+from understudy.federation.budget import allowed_joins
 from understudy.privacy.account import Event, cost
 from understudy.privacy.claim import claims, projection, spent_so_far
 from understudy.privacy.ledger import Ledger
-from understudy.privacy.plan import Part, PrivacyPlan, allowed_joins
+from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection
 

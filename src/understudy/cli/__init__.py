@@ -8,7 +8,7 @@ from __future__ import annotations
 import typer
 
 from understudy import __version__
-from understudy.cli import demo, doctor, predict, recipes, release, schema, study
+from understudy.cli import align, demo, doctor, predict, recipes, release, schema, study
 
 __all__ = ["app", "main"]
 
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.command()(demo.demo)
 app.command()(recipes.recipes)
 app.add_typer(schema.app, name="schema")
+app.add_typer(align.app, name="align")
 app.command()(study.plan)
 app.command()(study.run)
 app.command()(release.sample)

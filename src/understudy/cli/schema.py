@@ -111,6 +111,9 @@ def draft(
 def check(
     schema: Path = typer.Argument(..., help="The public schema (TOML)."),
     data: Path = typer.Argument(..., help="CSV, Parquet, npz or a folder of images."),
+    columns: str = typer.Option(
+        "", "--columns", help="Of a party that holds only these columns, e.g. age,income."
+    ),
     quiet: bool = QUIET,
     json: bool = JSON,
 ) -> None:
@@ -125,12 +128,16 @@ def check(
       understudy schema check schema.toml patients.csv
 
       understudy schema check schema.toml patients.parquet --json
+
+      understudy schema check schema.toml clinic.csv --columns age,diagnosis
     """
     with plain_errors(json):
         from understudy.data.check import check as check_file
         from understudy.data.schema import Schema
 
         loaded = Schema.load(schema)
+        if columns:
+            loaded = loaded.project([name.strip() for name in columns.split(",")])
         with bar("checking", quiet or json) as tick:
             tick("reading rows", 0, 1)
             findings = check_file(loaded, data, progress=partial(tick, READING))

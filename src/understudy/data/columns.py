@@ -81,16 +81,15 @@ def deal(
 
 def _strengths(schema: Schema, records: Records) -> np.ndarray:
     """How strongly each pair of columns hangs together: the largest correlation of features."""
-    spread, owner = [], []
-    for i, column in enumerate(schema.columns):
-        alone = encode(schema.project([column.name]), records_of(records, [column.name]))
-        wide = np.eye(max(2, alone.y.max() + 1))[alone.y] if column == schema.class_column else None
-        spread.append(alone.x if wide is None else wide)
-        owner += [i] * spread[-1].shape[1]
-    features = np.concatenate(spread, axis=1).astype(np.float64)
+    rows, names = encode(schema, records), [column.name for column in schema.columns]
+    owner = [names.index(c.name) for c in schema.features for _ in range(c.width)]
+    features = rows.x.astype(np.float64)
+    if schema.n_classes > 1 and schema.label is not None:
+        features = np.hstack([features, np.eye(schema.n_classes)[rows.y]])
+        owner += [names.index(schema.label)] * schema.n_classes
     features += 1e-9 * np.arange(len(features))[:, None]  # a constant column correlates with none
     seen = np.abs(np.corrcoef(features.T))
-    found, at = np.zeros((len(spread), len(spread))), np.array(owner)
+    found, at = np.zeros((len(names), len(names))), np.array(owner)
     np.maximum.at(found, (at[:, None], at[None, :]), np.nan_to_num(seen))
     return found
 

@@ -28,6 +28,7 @@ from understudy.evaluation.embedding import embed
 from understudy.evaluation.fidelity import Fidelity, measure_fidelity
 from understudy.evaluation.forecasts import Forecasts, measure_forecasts
 from understudy.evaluation.frechet import Sides, measure_frechet
+from understudy.evaluation.parties import measure_parties
 from understudy.evaluation.rows import Rows, same_rows
 from understudy.evaluation.score import INTERNAL, plain
 from understudy.evaluation.students import silent
@@ -122,6 +123,7 @@ def evaluate(
     part, steps = share(progress, 400, 700), streams.child("forecasts")
     ahead = measure_forecasts(schema, *sides, rng=steps, progress=part)
     apart = _fidelity(schema, sides, network, streams, progress)
+    apart = _by_parties(release, apart, sides, streams)
     said = _verdict(release, found, ahead, apart, sides)
     said = replace(said, remarks=remarks(schema, found, same))
     progress("a map of records", 900, 1000)
@@ -185,6 +187,18 @@ def _fidelity(
         notes=found.notes + frechet.notes,
         remarks=found.remarks + frechet.remarks,
     )
+
+
+def _by_parties(release: Release, found: Fidelity, sides: Sides, rng: Streams) -> Fidelity:
+    """Where parties hold columns: relations within a party and across two, apart."""
+    told = release.agreement.get("parties", [])
+    synthetic, train, test = sides
+    if not told or not len(synthetic) or not len(test):
+        return found
+    compared = {"synthetic": synthetic} | ({"real": train} if len(train) else {})
+    columns, draw = [party["columns"] for party in told], rng.numpy("parties")
+    more = measure_parties(release.schema, columns, compared, test, rng=draw)
+    return replace(found, overall=found.overall + more)
 
 
 def hold_out(rows: Encoded, *, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

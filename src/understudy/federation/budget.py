@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from understudy.errors import BudgetError
-from understudy.privacy.account import Event
+from understudy.privacy.account import Event, cost
 from understudy.privacy.claim import claims, headline, round_up
 from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.ledger import Ledger
-from understudy.privacy.plan import PrivacyPlan, allowed_joins, claim_terms, solve
+from understudy.privacy.plan import PrivacyPlan, claim_terms, solve
 
-__all__ = ["Budget", "own_noise"]
+__all__ = ["Budget", "allowed_joins", "own_noise"]
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,21 @@ class Budget:
         """What the site spends at most, in the relation of the headline claim."""
         factor, amplified = claim_terms(whole)
         return self.plan(whole).promise(factor=factor, amplified=amplified)
+
+
+def allowed_joins(plan: PrivacyPlan, epsilon: float) -> int:
+    """How many rounds of its last phase a site with its own cap ε may join (0: none)."""
+    factor, _ = claim_terms(plan)
+
+    def fits(joins: int) -> bool:
+        events = plan.with_own(joins=joins).promise(factor=factor, amplified=False)
+        return cost(events, plan.delta).epsilon <= epsilon
+
+    low, high = 0, plan.own.participations
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
 
 
 def own_noise(plan: PrivacyPlan) -> bool:

@@ -23,7 +23,15 @@ from understudy.privacy.plan import Part, Phase, PrivacyPlan, default_delta, sol
 from understudy.privacy.terms import Held, Slot, Trust, Unit
 from understudy.study import Study
 
-__all__ = ["Terms", "check_kind", "noised_plan", "parties_plan", "pure_plan", "shares"]
+__all__ = [
+    "Terms",
+    "check_kind",
+    "noised_plan",
+    "parties_plan",
+    "pure_plan",
+    "shares",
+    "unit_and_trust",
+]
 
 Pair = tuple[Unit, Trust]
 _PARTIES: Pair = ("record", "local")  # the default where parties hold columns
@@ -251,7 +259,8 @@ def _overlap_notes(study: Study, unit: Unit) -> tuple[str, ...]:
 
 
 def check_kind(study: Study, info: RecipeInfo) -> None:
-    """Refuse rows that a recipe has no net for."""
+    """Refuse rows that a recipe has no net for, and columns held apart if it has no form for it."""
+    _supported(study, info)
     if study.schema.kind not in info.kinds:
         raise StudyError(
             f"data of kind {' or '.join(info.kinds)} for {info.name}",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,10 +22,11 @@ from understudy.privacy.clip import Bounded, Receipt, Sealed, clip, clipped_sum,
 from understudy.privacy.clipped import Clipped
 from understudy.privacy.mechanism import Use
 from understudy.privacy.plan import Part, Phase, PrivacyPlan
+from understudy.privacy.products import Products
 from understudy.privacy.terms import Kind
 from understudy.rng import Draws
 
-__all__ = ["Site", "Update", "seal"]
+__all__ = ["Columned", "Site", "Update", "seal"]
 
 # Numbers of features held at once: rows per chunk fall as features widen. MNIST's fedmoments
 # features in chunks of 8192 rows took 13 s and 2.35 GB a release, in these 7 s and 0.88 GB.
@@ -32,7 +34,30 @@ _HELD = 2**21
 
 Features = Callable[[Tensor, Tensor], Tensor]
 Groups = Callable[[Tensor], Tensor]
-Update = Mapping[str, "Tensor | Bounded"]
+Update = Mapping[str, "Tensor | Bounded | Columned"]
+
+
+@dataclass(frozen=True)
+class Columned:
+    """A party's features as whole numbers ``rows`` ``[records, d]``, for products with others'.
+
+    Only `Site.columns` makes one: every row is within the party's bound.
+    """
+
+    rows: np.ndarray = field(repr=False)
+    mechanism: Products
+    party: int
+    use: Use
+
+    def noises(self) -> tuple[np.ndarray, list[np.ndarray]]:
+        """The party's own noise on each product that it has a part in; drawn once a round."""
+        return self.mechanism.noises(self.party, self.use.draws)
+
+    @property
+    def receipt(self) -> Receipt:
+        """Of that noise."""
+        use = self.use
+        return self.mechanism.receipt(use.part, use.unit, use.round, use.source)
 
 
 @dataclass
@@ -110,6 +135,15 @@ class Site:
             return clip(total, mechanism.bound, mechanism.blocks)
         return Bounded(total, mechanism.bound, self.plan.unit)
 
+    def columns(self, part: str, features: Features) -> Columned:
+        """This party's half of a product sum: its rows' features, each within its bound."""
+        use = self.use(part)
+        if not isinstance(use.part.mechanism, Products):
+            raise PrivacyError("a part of products", use.part.mechanism.name, "fix the recipe")
+        (party,), mechanism = self.ids, use.part.mechanism
+        rows = mechanism.rounded(features(*self.data.rows(0)), party)
+        return Columned(rows, mechanism, party, use)
+
     def sample(self, part: str) -> Tensor:
         """The records of one batch, as the plan promises: ``[n, 2]``, site of the stack and row.
 
@@ -178,7 +212,10 @@ def seal(site: Site, update: Update) -> Sealed:
         update = _silenced(update, site)
     values, receipts = {}, list(site.receipts)
     for part in parts:
-        values[part.name], made = part.mechanism.seal(update[part.name], site.use(part.name))
+        value = update[part.name]
+        if isinstance(value, Columned):
+            raise PrivacyError("an update of one exchange", "half of a product", "fix the runtime")
+        values[part.name], made = part.mechanism.seal(value, site.use(part.name))
         receipts += made
     _check_steps(site)
     site.plan.admits(receipts)  # nothing leaves with less noise than was promised
@@ -194,7 +231,8 @@ def _silenced(update: Update, site: Site) -> Update:
     """
     empty = site.data.counts == 0
 
-    def silence(value: Tensor) -> Tensor:
+    def silence(value: Tensor | Columned) -> Tensor:
+        assert isinstance(value, Tensor)  # parties are never protected as wholes
         return value.masked_fill(empty.reshape(-1, *[1] * (value.dim() - 1)), 0)
 
     return {

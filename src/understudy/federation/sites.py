@@ -18,10 +18,11 @@ from torch import Tensor
 
 from understudy.data.columns import Columns
 from understudy.data.shards import Shards
+from understudy.errors import PrivacyError
 from understudy.federation.budget import Budget
 from understudy.federation.memory import Memories, SiteMemory
 from understudy.federation.recipe import Recipe, State, Task
-from understudy.federation.site import Site, seal
+from understudy.federation.site import Columned, Site, seal
 from understudy.privacy.clip import Sealed
 from understudy.rng import Draws, NoiseSource, Streams
 
@@ -72,6 +73,14 @@ class Sites:
         site = self._site(round, clients)
         update, kept = self.recipe.local(task, site)
         return seal(site, update), kept
+
+    def held(self, task: Task, round: int, client: int) -> Columned:
+        """One party's half of a product sum, the same whenever it is asked; its noise apart."""
+        update, _ = self.recipe.local(task, self._site(round, np.array([client])))
+        (found,) = update.values()
+        if not isinstance(found, Columned):
+            raise PrivacyError("what site.columns returned", "another update", "fix the recipe")
+        return found
 
     def _site(self, round: int, clients: np.ndarray) -> Site:
         ids = self.ids[clients]

@@ -19,7 +19,7 @@ x becomes ⌊x⌋ or ⌊x⌋ + 1, by a uniform number u that depends on no data.
   double precision: n²·2^−52 for n units, at least 2^−12.
 
 *Noise.* Shares σ ≥ 4.5 and their sum are, up to a factor that `gap` bounds, what one gets by adding
-N(0, σ² − 9) to the integers and rounding that at random to the lattice (`_lattice` has the
+N(0, σ² − 9) to the integers and rounding that at random to the lattice (`lattice` has the
 argument). Rounding is post-processing, so every accountant of the Gaussian holds for it, in any
 dimension, for any number of rounds and with secret batches: multiplier z = √(σ² − 9)/Δ.
 
@@ -52,13 +52,13 @@ from understudy.rng import Draws
 if TYPE_CHECKING:
     from understudy.privacy.plan import Part, Phase
 
-__all__ = ["MOST_BITS", "Grid", "IntegerGaussian", "default_shares"]
+__all__ = ["LATTICE", "MOST_BITS", "Grid", "IntegerGaussian", "default_shares", "lattice"]
 
 MOST_BITS = 56
 _LEVELS = 4096.0  # the clip bound in units of the grid, at least
 _PER_ROOT = {True: 32.0, False: 1024.0}  # the same over √d: rounded norms are checked, or counted
 _LEAST_SHARE = 4.5  # σ of a share in units of the grid, at least
-_LATTICE = 3.0  # σ of the random rounding in the argument
+LATTICE = 3.0  # σ of the random rounding in the argument
 _RETRIES = 3
 _EXCESS = math.sqrt(2 * math.log(2**20))  # 5.3
 _SUMMED = 2.0**-12  # of the bound, for sums in double precision
@@ -129,7 +129,9 @@ class IntegerGaussian(Clipped):
         """Shares in their own slot, and a modulus that holds the sum."""
         check_noise(self, self.noise, part, unit)
         whole = unit == "site"
-        if part.where != "distributed" or self.whole != whole or self.steps != 1:
+        alone = part.where == "client" and part.party is not None and self.shares == (1, 1, 0)
+        placed = part.where == "distributed" or alone  # a party's noise on its own columns is whole
+        if not placed or self.whole != whole or self.steps != 1:
             raise PrivacyError(
                 f"shares of one {unit}'s noise in the distributed slot",
                 f"slot {part.where}, {self.steps} step(s), whole sites: {self.whole}",
@@ -158,7 +160,7 @@ class IntegerGaussian(Clipped):
     def gap(self, part: Part) -> float:
         """How far from the Gaussian mechanism: in chances' ratio (its logarithm), and outright."""
         grid, numbers = self.grid(part), math.prod(part.shape)
-        sums = self.asked * _lattice(grid.variance / 2) + _lattice(_LATTICE**2)
+        sums = self.asked * lattice(grid.variance / 2) + lattice(LATTICE**2)
         return numbers * (sums + (self.asked + 1) * TAIL)
 
     def seal(self, value: Tensor | Bounded, use: Use) -> tuple[Tensor, tuple[Receipt, ...]]:
@@ -280,11 +282,11 @@ def _grid(terms: IntegerGaussian, numbers: int) -> Grid:
         limit = math.sqrt(s**2 + numbers / 4 + _EXCESS * (s + root / 2))
     else:
         limit = s * (1 + max(_SUMMED, terms.most**2 * 2.0**-52)) + root
-    variance = ((terms.noise * limit) ** 2 + _LATTICE**2) / terms.honest
+    variance = ((terms.noise * limit) ** 2 + LATTICE**2) / terms.honest
     return Grid(spacing, limit, variance * (1 + 1e-12))
 
 
-def _lattice(variance: float) -> float:
+def lattice(variance: float) -> float:
     """How much Σ exp(−(k − a)²/2σ²) over whole k depends on a: the logarithm of its range.
 
     By Poisson summation it is √(2π)σ·(1 + 2·Σ exp(−2π²σ²m²)·cos 2πma) over m ≥ 1: constant but for

@@ -22,13 +22,14 @@ from understudy.privacy.clip import Receipt
 from understudy.privacy.gaussian import Gaussian, Plain
 from understudy.privacy.integer import IntegerGaussian
 from understudy.privacy.mechanism import Mechanism
+from understudy.privacy.products import Products
 from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection
 from understudy.privacy.terms import Held, Kind, Slot, Trust, Unit
 
 __all__ = ["Part", "Phase", "PrivacyPlan", "default_delta", "solve"]
 
-_KINDS = (Gaussian, IntegerGaussian, Selection, Response, Plain)
+_KINDS = (Gaussian, IntegerGaussian, Products, Selection, Response, Plain)
 _MECHANISMS: dict[str, Any] = {kind.name: kind for kind in _KINDS}
 
 
@@ -393,18 +394,3 @@ def claim_terms(plan: PrivacyPlan) -> tuple[float, bool]:
     if plan.trust == "distributed":
         return 1.0, False
     return 1.0, True
-
-
-def allowed_joins(plan: PrivacyPlan, epsilon: float) -> int:
-    """How many rounds of its last phase a site with its own cap ε may join (0: none)."""
-    factor, _ = claim_terms(plan)
-
-    def fits(joins: int) -> bool:
-        events = plan.with_own(joins=joins).promise(factor=factor, amplified=False)
-        return cost(events, plan.delta).epsilon <= epsilon
-
-    low, high = 0, plan.own.participations
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
-    return low

@@ -127,6 +127,7 @@ _RECIPES = (
             for trust in ("central", "distributed", "local")
         ),
         default=("record", "central"),
+        parties=frozenset({("record", "local")}),
         options=options.FedMomentsOptions,
         rounds=1,
     ),

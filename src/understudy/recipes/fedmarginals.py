@@ -22,7 +22,7 @@ from understudy.data.schema import Schema
 from understudy.errors import StudyError, WireError
 from understudy.federation.info import RecipeInfo
 from understudy.federation.phases import Then, then
-from understudy.federation.planning import Terms, noised_plan
+from understudy.federation.planning import Terms, noised_plan, unit_and_trust
 from understudy.federation.recipe import State, Task, Update
 from understudy.federation.site import Site
 from understudy.privacy.plan import PrivacyPlan
@@ -138,6 +138,7 @@ class FedMarginals:
 
 def build(study: Study, own: FedMarginalsOptions) -> Then:
     """fedmoments for its share of ε, then one sum of tables."""
+    unit_and_trust(study, FedMarginals.info)  # refuses parties, for which there is no form yet
     if len(study.schema.features) < 2:
         raise StudyError("two columns besides the label", "one", "use fedmoments")
     first = _first(study, own)
@@ -153,7 +154,7 @@ def _first(study: Study, own: FedMarginalsOptions) -> fedmoments.FedMoments | Tw
     epsilon = study.privacy.epsilon and study.privacy.epsilon * (1 - own.tables)
     privacy = replace(study.privacy, unit=unit, trust=trust, epsilon=epsilon)
     plain = replace(study, privacy=privacy, cohort=Cohort(), rounds=None)
-    return fedmoments.build(plain, FedMomentsOptions())
+    return fedmoments.of_rows(plain, FedMomentsOptions())
 
 
 def _plan(study: Study, shape: tuple[int, int], before: PrivacyPlan) -> PrivacyPlan:

@@ -31,11 +31,12 @@ from understudy.recipes.features import Space, phi, space
 from understudy.recipes.moments import Gaussians, Moments, denoise, taken_apart
 from understudy.recipes.options import FedMomentsOptions
 from understudy.recipes.two_sums import TwoSums, hardened, moments_plan, noise_of, two_sums
+from understudy.recipes.vertical import Vertical, vertical
 from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Study
 
-__all__ = ["FedMoments", "build"]
+__all__ = ["FedMoments", "build", "of_rows"]
 
 _WIDEST = 600  # features: their second moments are 180,300 numbers per class
 
@@ -125,7 +126,12 @@ class FedMoments:
         return {"mean": means, "factor": factors, "basis": np.eye(width), "origin": np.zeros(width)}
 
 
-def build(study: Study, own: FedMomentsOptions) -> FedMoments | TwoSums:
+def build(study: Study, own: FedMomentsOptions) -> FedMoments | TwoSums | Vertical:
+    """For sites that hold rows, or for parties that hold columns."""
+    return vertical(study) if study.parties else of_rows(study, own)
+
+
+def of_rows(study: Study, own: FedMomentsOptions) -> FedMoments | TwoSums:
     """One sum, or for a table that is large enough two; whatever the study says of rounds."""
     d = _features_of(study.schema, own)
     plan = moments_plan(study, d)

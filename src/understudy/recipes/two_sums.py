@@ -48,7 +48,15 @@ from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Study
 
-__all__ = ["TwoSums", "hardened", "moments_plan", "noise_of", "two_sums"]
+__all__ = [
+    "TwoSums",
+    "bins_for",
+    "completed_sum",
+    "hardened",
+    "moments_plan",
+    "noise_of",
+    "two_sums",
+]
 
 _SHARE = 0.3  # of the budget, as μ², for the histograms
 _LOOK = 0.1  # of the budget for a first look at the bounds, where one is asked for
@@ -159,7 +167,7 @@ class TwoSums:
     def _ranges(self, state: State) -> np.ndarray:
         """The part of its bounds that each number uses ``[numbers, 2]``."""
         weight = math.sqrt(len(self._orders))
-        counts = _completed(state, "bounds") * weight
+        counts = completed_sum(state, "bounds") * weight
         std = noise_of(self.plan.phases[0]) * weight
         pairs = zip(self._orders, spans(self._orders), strict=True)
         return np.array([used(margin, counts[span], std) for margin, span in pairs])
@@ -168,7 +176,7 @@ class TwoSums:
         """What the histograms say of every column."""
         found = self._margins(self.task(state, self.plan.length - 2))
         weight = math.sqrt(len(found))
-        counts = _completed(state, "histograms") * weight
+        counts = completed_sum(state, "histograms") * weight
         each = [counts[span] for span in spans(found)]
         rows, std = total(each), noise_of(self._histograms) * weight
         shares = np.zeros(len(counts))
@@ -178,7 +186,7 @@ class TwoSums:
 
     def _moments(self, state: State, known: Known, place: Standing) -> Moments:
         """The second sum, its counts by class weighed against those of the first."""
-        sums = _completed(state, "moments")
+        sums = completed_sum(state, "moments")
         noisy = taken_apart(sums, noise_of(self.plan.own), place.expected)
         if self.schema.n_classes == 1 or self.plan.unit == "site":  # clipped apart, counting unlike
             return noisy
@@ -191,7 +199,8 @@ class TwoSums:
         )
 
 
-def _completed(state: State, part: str) -> np.ndarray:
+def completed_sum(state: State, part: str) -> np.ndarray:
+    """A noisy sum in double; refused where its round was void."""
     if part not in state:
         raise ReleaseError(
             f"a sum of {part} that was completed",
@@ -218,7 +227,7 @@ def two_sums(study: Study, whole: PrivacyPlan, bounds: bool = False) -> TwoSums 
         before = _noised(study, whole, ("bounds", (size,)), _LOOK, None)
     columns = len(schema.features) + (schema.n_classes > 1)
     share = _SHARE * left
-    bins = _bins(noise_of(whole.own) / BOUND * math.sqrt(columns / share), study, whole)
+    bins = bins_for(noise_of(whole.own) / BOUND * math.sqrt(columns / share), study, whole)
     if not bins:
         return None
     size = most(schema, bins) if bounds else sum(m.size for m in margins(schema, bins))
@@ -227,7 +236,7 @@ def two_sums(study: Study, whole: PrivacyPlan, bounds: bool = False) -> TwoSums 
     return TwoSums(schema, _noised(study, whole, last, left - share, before), bins)
 
 
-def _bins(std: float, study: Study, plan: PrivacyPlan) -> int:
+def bins_for(std: float, study: Study, plan: PrivacyPlan) -> int:
     """How finely to cut numbers, by the noise of a count: 0 where histograms would drown."""
     whole_sites = study.n_sites * (study.privacy.clip or 1.0)
     noise = std / (whole_sites if plan.unit == "site" else study.schema.records)

@@ -65,27 +65,39 @@ class Networked:
         )
         yield from found.values()
 
-    def leg(self, leg: str, round: int, messages: Mapping[int, bytes]) -> dict[int, bytes]:
-        """One leg of a secure sum that carries no update: what each site told."""
+    def leg(
+        self, leg: str, round: int, messages: Mapping[int, bytes], task: Task | None = None
+    ) -> dict[int, bytes]:
+        """One leg of a round that carries no update: what each site told."""
+        return self._told(leg, round, messages, task, decode_told)
+
+    def sealed(
+        self, leg: str, task: Task, round: int, messages: Mapping[int, bytes]
+    ) -> dict[int, Sealed]:
+        """A leg that carries the task, and sealed shares back."""
+        return self._told(leg, round, messages, task, decode_sealed)
+
+    def _told(
+        self,
+        leg: str,
+        round: int,
+        messages: Mapping[int, bytes],
+        task: Task | None,
+        decode: Decode[Reply],
+    ) -> dict[int, Reply]:
+        body = None if task is None else encode_arrays(task.arrays)
         return self._asked(
             list(messages),
             self._envelope(round, leg),
-            lambda client, envelope: encode_leg(messages[client], envelope),
-            decode_told,
+            lambda client, envelope: encode_leg(messages[client], envelope, task, body),
+            decode,
         )
 
     def masked(
         self, ask: Ask, task: Task, round: int, messages: Mapping[int, bytes]
     ) -> Iterator[tuple[int, Sealed]]:
         """The leg that carries the task, and masked updates back; ``ask`` is not needed."""
-        body = encode_arrays(task.arrays)
-        found = self._asked(
-            list(messages),
-            self._envelope(round, "masked"),
-            lambda client, envelope: encode_leg(messages[client], envelope, task, body),
-            decode_sealed,
-        )
-        yield from found.items()
+        yield from self.sealed("masked", task, round, messages).items()
 
     def _envelope(self, round: int, leg: str = "") -> Envelope:
         return Envelope(self.agreement, self.run, "", round, leg=leg)

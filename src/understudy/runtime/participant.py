@@ -18,6 +18,13 @@ import numpy as np
 
 from understudy.errors import BudgetError, UnderstudyError, WireError
 from understudy.federation.masking import layout_of, place_of, task_hash
+from understudy.federation.product_party import (
+    PRODUCT_LEGS,
+    ProductParty,
+    product_place,
+    sealed_products,
+)
+from understudy.federation.products import product_part
 from understudy.federation.recipe import State, Task
 from understudy.federation.secure.party import LEGS, Party
 from understudy.federation.secure.roster import Place
@@ -40,12 +47,12 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass
 class Participant:
-    """One site. ``party`` is its half of secure sums, where the plan asks for them."""
+    """One site. ``party`` is its half of secure sums or of product sums, if the plan has them."""
 
     sites: Sites
     agreement: Agreement
     store: Store
-    party: Party | None = None
+    party: Party | ProductParty | None = None
     _lock: Lock = field(default_factory=Lock)
 
     def __post_init__(self) -> None:
@@ -66,7 +73,7 @@ class Participant:
             try:
                 task, told, envelope = decode_call(data, self.agreement, self.name)
                 self._check_turn(envelope, self.store.kept)
-                if envelope.leg or self.party is not None:
+                if envelope.leg or self._legs(envelope.round):
                     return self._answer_leg(task, told, envelope)
                 return self._answer(task, envelope)
             except UnderstudyError as error:
@@ -74,6 +81,12 @@ class Participant:
             except Exception:  # its words may hold what rows say: they stay here
                 _LOG.exception("site %s could not answer", self.name)
                 return encode_refusal("an error at the site", self.agreement, self.name)
+
+    def _legs(self, round: int) -> tuple[str, ...]:
+        """Those of this round; none where it has one exchange."""
+        if isinstance(self.party, ProductParty):
+            return PRODUCT_LEGS if product_part(self.sites.recipe.plan, round) else ()
+        return () if self.party is None else LEGS
 
     def _answer(self, task: Task, envelope: Envelope) -> bytes:
         kept = self.store.kept
@@ -103,7 +116,7 @@ class Participant:
     def _trained(self, task: Task, envelope: Envelope, kept: Kept) -> bytes:
         """Train, seal, mask in a secure sum, and keep the reply together with the memory."""
         sealed, memory = self.sites.answer(task, envelope.round, _ALONE)
-        if self.party is not None:
+        if isinstance(self.party, Party):
             session = Session.from_bytes(kept.session)
             layout = layout_of(self.sites.recipe.plan, envelope.round)
             sealed = self.party.mask(self._place(envelope), session, sealed, layout)
@@ -127,40 +140,66 @@ class Participant:
         kept = replace(kept, leg=leg, asked=asked)
         if leg == "masked":
             return self._answer_masked(task, told, envelope, kept)
-        session, answer = self._step(told, envelope, kept)
+        if leg == "products":
+            return self._answer_products(task, told, envelope, kept)
+        session, answer = self._step(task, told, envelope, kept)
         reply = encode_told(answer, envelope)
         self.store.save(replace(kept, reply=reply, session=session.to_bytes()))
         return reply
 
-    def _answer_masked(self, task: Task, told: bytes, envelope: Envelope, kept: Kept) -> bytes:
-        assert self.party is not None
+    def _answer_products(self, task: Task, told: bytes, envelope: Envelope, kept: Kept) -> bytes:
+        assert isinstance(self.party, ProductParty)
+        session, place = self._announced(task, kept), self._place(envelope)
+        begun = replace(kept, reply=b"", session=session.closed().to_bytes())
+        self.store.save(begun)  # noise is drawn once: a leg that is cut short stays so
+        held = self.sites.held(task, envelope.round, 0)
+        sealed = sealed_products(self.party, place, session, told, held)
+        reply = encode_sealed(sealed, envelope)
+        self.store.save(replace(begun, reply=reply))
+        return reply
+
+    def _announced(self, task: Task, kept: Kept) -> Session:
+        """What is kept of the round, if this is the task that was announced in it."""
         session = Session.from_bytes(kept.session)
         if task_hash(task) != session.task:
             raise WireError("the task that was announced", "another", "leave the round")
+        return session
+
+    def _answer_masked(self, task: Task, told: bytes, envelope: Envelope, kept: Kept) -> bytes:
+        assert isinstance(self.party, Party)
+        session = self._announced(task, kept)
         session = self.party.receive(self._place(envelope), session, told)
         begun = replace(kept, reply=b"", session=session.to_bytes())
         self.store.save(begun)  # noise is drawn once: a leg that is cut short stays so
         return self._trained(task, envelope, begun)
 
-    def _step(self, told: bytes, envelope: Envelope, kept: Kept) -> tuple[Session, bytes]:
+    def _step(
+        self, task: Task, told: bytes, envelope: Envelope, kept: Kept
+    ) -> tuple[Session, bytes]:
         party, place = self.party, self._place(envelope)
         assert party is not None
         if envelope.leg == "keys":
             return party.keys(place, told)
+        if isinstance(party, ProductParty):
+            session, rows = self._announced(task, kept), self.sites.held(task, envelope.round, 0)
+            return party.matrices(place, session, told, rows.rows)
         steps = {"shares": party.shares, "survivors": party.survivors, "unmask": party.unmask}
         return steps[envelope.leg](place, Session.from_bytes(kept.session), told)
 
     def _place(self, envelope: Envelope) -> Place:
         assert self.party is not None
         plan, roster = self.sites.recipe.plan, self.party.roster
+        if isinstance(self.party, ProductParty):
+            return product_place(roster, self.agreement.hash, envelope.run, envelope.round)
         return place_of(plan, envelope.round, roster, self.agreement.hash, envelope.run)
 
     def _check_leg(self, leg: str, round: int, kept: Kept) -> None:
         """Legs of one round in order, and only where the plan asks for a secure sum."""
-        if self.party is None or leg not in LEGS:
-            expected = "an update in one exchange" if self.party is None else "a leg of a round"
+        legs = self._legs(round)
+        if leg not in legs:
+            expected = "a leg of a round" if legs else "an update in one exchange"
             raise WireError(expected, f"leg {leg[:20]!r}", "compare the studies")
-        before = LEGS[LEGS.index(leg) - 1] if leg != "keys" else None
+        before = legs[legs.index(leg) - 1] if leg != "keys" else None
         if before != (kept.leg if round == kept.round else None):
             raise WireError(f"the legs of a round in order, before {leg!r}", "another", "drop it")
 

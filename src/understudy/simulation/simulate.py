@@ -26,6 +26,8 @@ from understudy.federation.engine import Engine, Runtime
 from understudy.federation.gather import Gather, PlainSum
 from understudy.federation.masking import SecureSum, checked_sum
 from understudy.federation.memory import Memories, SiteMemory
+from understudy.federation.product_party import ProductParty
+from understudy.federation.products import ProductSum, Together
 from understudy.federation.recipe import Recipe
 from understudy.federation.secure.party import Party
 from understudy.federation.secure.roster import identities
@@ -174,10 +176,12 @@ def _reached(
 ) -> tuple[Runtime, Gather]:
     """How the sites are reached, and how what they send becomes a total."""
     plan, source = held.recipe.plan, journal.source
+    if study.parties:
+        return _parties(study, held, journal, folder, apart)
     if not apart:
         masked = study.simulation is not None and study.simulation.masks == "checked"
         gather = checked_sum(plan, source, held) if masked else PlainSum(plan, source)
-        return InProcess(held, chunk=1 if study.parties else None), gather
+        return InProcess(held), gather
     roster, each = identities(held.names)
     secure = plan.trust == "distributed"
     parties = [Party(own, roster) if secure else None for own in each]
@@ -188,8 +192,28 @@ def _reached(
     return networked, SecureSum(plan, source, networked, roster, agreed, journal.run)
 
 
+def _parties(
+    study: Study, held: Sites, journal: Journal, folder: Path, apart: bool
+) -> tuple[Runtime, Gather]:
+    """Parties that hold columns are asked one by one, and products take several legs."""
+    plan, source, run = held.recipe.plan, journal.source, journal.run
+    roster, each = identities(held.names)
+    parties = [ProductParty(identity, roster) for identity in each]
+    if not apart:
+        together = Together(held, parties, b"simulation", run)
+        gather = ProductSum(plan, source, together, roster, b"simulation", run)
+        return InProcess(held, chunk=1), gather
+    networked = _apart(study, held, run, folder, parties)
+    agreed = networked.agreement.hash
+    return networked, ProductSum(plan, source, networked, roster, agreed, run)
+
+
 def _apart(
-    study: Study, held: Sites, run: str, folder: Path, parties: Sequence[Party | None]
+    study: Study,
+    held: Sites,
+    run: str,
+    folder: Path,
+    parties: Sequence[Party | ProductParty | None],
 ) -> Networked:
     """Every site as a process of its own would hold it, and a server that can only send bytes."""
     agreement = Agreement.of(study.hash, held.recipe)

@@ -1,0 +1,168 @@
+"""Columns held apart: fedmoments for parties beside fedmoments for sites, and alignment.
+
+python bench/vertical.py --json FILE           accuracy, distances within and across parties
+python bench/vertical.py --way --json FILE     from files with identifiers to a verified release
+python bench/vertical.py --align N --json FILE alignment of N and N identifiers, half in common
+
+All on Adult, against its official test rows. Rows and students are those of `bench/tables.py`.
+"""
+
+from __future__ import annotations
+
+import resource
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from common import arguments, provenance, save, spread
+from tablescores import students
+from tablesets import TABLES, Grid, Task
+
+import understudy.simulation.simulate as simulate
+from understudy import Records, run
+from understudy.data.align import align_here, identifiers
+from understudy.data.columns import records_of
+from understudy.evaluation.joints import mean_variation
+from understudy.evaluation.parties import pairs_apart
+from understudy.runtime.loopback import Loopback
+from understudy.simulation import verify
+from understudy.study import Study
+
+CORE = ((0.5, 2), (1.0, 2), (1.0, 4), (1.0, 8), (2.0, 2))
+STUDENT = "boosting"
+
+
+def study(task: Task, epsilon: float, parties: int, seed: int) -> Study:
+    """Columns dealt out by the seed; for no parties, all rows at one site."""
+    split = {"split": "columns", "sites": parties, "seed": seed} if parties else {"split": "pooled"}
+    tables = {
+        "study": {"name": "adult", "recipe": "fedmoments"},
+        "privacy": {"epsilon": epsilon},
+        "simulation": {"data": "adult", **split},
+    }
+    return Study.parse(tables, schema=task.schema)
+
+
+def parts(made: Study, records: Records) -> list[Records]:
+    """What each party holds, or the one site."""
+    return [records] if made.held is None else [records_of(records, c) for c in made.held.columns]
+
+
+def scored(task: Task, drawn: Records, made: Study, seed: int) -> dict[str, float]:
+    """Student's marks; distances of columns, and of pairs within and across these parties."""
+    grid = Grid(task.schema)
+    codes = [grid.codes(records) for records in (drawn, task.test)]
+    names = [axis.name for axis in grid.axes]
+    found = {"1-way": mean_variation(codes, [(j,) for j in range(len(names))])[0, 0]}
+    columns = made.held.columns if made.held else [names]
+    for where, pairs in pairs_apart(names, columns).items():
+        if pairs:
+            found[f"2-way {where}"] = mean_variation(codes, [*pairs])[0, 0]
+    marks = students(task, drawn, seed)[STUDENT]
+    return {**{name: float(value) for name, value in found.items()}, **marks}
+
+
+def cell(epsilon: float, parties: int, seed: int) -> dict[str, float]:
+    """One run, with both forms on the same split: pairs are within and across the same parties."""
+    task = TABLES["adult"]("adult", seed)
+    split = study(task, epsilon, parties, seed)
+    found = {}
+    for form, made in (("columns", split), ("rows", study(task, epsilon, 0, seed))):
+        start = time.perf_counter()
+        release = run(made, parts(made, task.train), seed=seed, rows=10)
+        seconds = time.perf_counter() - start
+        drawn = release.sample(len(task.train), seed=seed)
+        marks = scored(task, drawn, split, seed)
+        found |= {f"{form} {name}": value for name, value in marks.items()}
+        found[f"{form} seconds"] = seconds
+    return found
+
+
+class Counting(Loopback):
+    """A transport that counts bytes and exchanges."""
+
+    told: ClassVar[Counter[str]] = Counter()
+
+    def exchange(
+        self, messages: Mapping[str, bytes], deadline: float
+    ) -> tuple[dict[str, bytes], dict[str, str]]:
+        """As it is, counted."""
+        replies, failures = super().exchange(messages, deadline)
+        self.told["exchanges"] += 1
+        self.told["bytes to parties"] += sum(map(len, messages.values()))
+        self.told["bytes from parties"] += sum(map(len, replies.values()))
+        return replies, failures
+
+
+def way(parties: int, seed: int) -> dict[str, Any]:
+    """Shuffled files with identifiers, aligned, run over loopback, saved and verified."""
+    task = TABLES["adult"]("adult", seed)
+    made, rng = study(task, 1.0, parties, seed), np.random.default_rng(seed)
+    orders = [rng.permutation(len(task.train)) for _ in range(parties)]
+    held = [part.take(order) for part, order in zip(parts(made, task.train), orders, strict=True)]
+    names = [identifiers([[f"id {i}" for i in order]]) for order in orders]
+    simulate.Loopback, Counting.told = Counting, Counter()  # type: ignore[misc]
+    clock = [time.perf_counter()]
+    rows = align_here(names)
+    clock.append(time.perf_counter())
+    aligned = [part.take(chosen) for part, chosen in zip(held, rows, strict=True)]
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "release"
+        simulate.run_apart(made, aligned, out=out, seed=seed)
+        clock.append(time.perf_counter())
+        verify(out)
+        clock.append(time.perf_counter())
+    steps = dict(zip(("align", "run", "verify"), np.diff(clock).round(2).tolist(), strict=True))
+    return {"parties": parties, "seconds": steps, **Counting.told, "rounds": 2}
+
+
+def align(many: int) -> dict[str, Any]:
+    """Two parties with so many identifiers each, half of them in common."""
+    lists = [[f"person {i}" for i in range(a, a + many)] for a in (0, many // 2)]
+    start = time.perf_counter()
+    found = align_here([identifiers([each]) for each in lists])
+    seconds = time.perf_counter() - start
+    peak = max(
+        resource.getrusage(who).ru_maxrss
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    return {
+        "identifiers": many, "common": len(found[0]), "seconds": round(seconds, 1),
+        "peak MB of a process": round(peak / 1024),
+    }  # fmt: skip
+
+
+def main() -> None:
+    """The cells that were asked for."""
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--way", action="store_true")
+    parser.add_argument("--align", type=int)
+    given = parser.parse_args()
+    report: dict[str, Any] = {**provenance("vertical", given.threads), "cells": []}
+    begun = time.perf_counter()
+
+    def add(found: dict[str, Any]) -> None:
+        report["cells"].append(found)
+        report["minutes"] = round((time.perf_counter() - begun) / 60, 1)
+        save(report, given.json)
+        print(found, flush=True)
+
+    if given.align:
+        add(align(given.align))
+    elif given.way:
+        for parties in (2,) if given.quick else (2, 4, 8):
+            add(way(parties, 0))
+    else:
+        for epsilon, parties in CORE[1:2] if given.quick else CORE:
+            seeds = given.seeds[:1] if given.quick else given.seeds
+            runs = [cell(epsilon, parties, seed) for seed in seeds]
+            marks = {name: spread([r[name] for r in runs]) for name in runs[0]}
+            add({"epsilon": epsilon, "parties": parties, "seeds": seeds, **marks})
+
+
+if __name__ == "__main__":
+    main()

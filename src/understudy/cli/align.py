@@ -1,0 +1,202 @@
+"""``understudy align``: find the people that all parties know, without showing anyone else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from understudy.cli.console import JSON, check_new, plain_errors, print_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from understudy.data.align import Secret
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="align",
+    help="Find the people that all parties know, in one common order, by blinded identifiers.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+ID = typer.Option(..., "--id", help="The column that identifies a person; may be repeated.")
+KEY = typer.Option(..., "--key", help="This party's secret file: never send it.")
+OUT = typer.Option(..., "--output", "-o", help="The file to write.")
+
+
+@app.command()
+def blind(
+    data: Path = typer.Argument(..., help="This party's rows, CSV or Parquet."),
+    identifier: list[str] = ID,
+    key: Path = KEY,
+    output: Path = OUT,
+    json: bool = JSON,
+) -> None:
+    """Step 1: blind this party's identifiers, and send the output to another party.
+
+    A fresh secret is written to the key file. With more than two parties the
+    file goes round: each of the others answers it.
+
+    Example:
+
+      understudy align blind mine.csv --id ssn --key mine.key -o mine.blind
+    """
+    with plain_errors(json):
+        from understudy.data.align import blind as blinded
+
+        check_new(key, False)
+        check_new(output, False)
+        secret, points = blinded(_identifiers(_frame(data), identifier))
+        _write(key, secret.scalar + secret.order.astype("<i8").tobytes(), private=True)
+        _write(output, points.to_bytes())
+        _say(json, f"{len(points):,} identifiers, blinded", output)
+
+
+@app.command()
+def answer(
+    theirs: Path = typer.Argument(..., help="Another party's blinded identifiers."),
+    key: Path = KEY,
+    output: Path = OUT,
+    json: bool = JSON,
+) -> None:
+    """Step 2: blind another party's file with this party's secret too, keep it, and send it back.
+
+    Example:
+
+      understudy align answer theirs.blind --key mine.key -o theirs.answered
+    """
+    with plain_errors(json):
+        from understudy.data.align import Blinded
+        from understudy.data.align import answer as answered
+
+        check_new(output, False)
+        points = answered(_secret(key), Blinded.from_bytes(_read(theirs)))
+        _write(output, points.to_bytes())
+        _say(json, f"{len(points):,} identifiers of another party, answered", output)
+
+
+@app.command()
+def match(
+    data: Path = typer.Argument(..., help="This party's rows, as they were blinded."),
+    identifier: list[str] = ID,
+    key: Path = KEY,
+    own: Path = typer.Option(..., "--own", help="This party's file, as all others answered it."),
+    other: list[Path] = typer.Option(
+        ..., "--other", help="Another party's file, answered by all; repeat it for each party."
+    ),
+    output: Path = OUT,
+    json: bool = JSON,
+) -> None:
+    """Step 3: write the rows of the people that all parties know, without identifiers.
+
+    All parties get the same people in the same order.
+
+    Example:
+
+      understudy align match mine.csv --id ssn --key mine.key --own mine.answered
+      --other theirs.answered -o aligned.csv
+    """
+    with plain_errors(json):
+        from understudy.data.align import Blinded, common
+
+        check_new(output, False)
+        frame = _frame(data)
+        _identifiers(frame, identifier)
+        answers = [Blinded.from_bytes(_read(path)) for path in (own, *other)]
+        rows = common(_secret(key), answers[0], answers[1:])
+        _save(frame.drop(columns=identifier).iloc[rows], output)
+        _say(json, f"{len(rows):,} people that all parties know", output)
+
+
+@app.command()
+def here(
+    data: list[Path] = typer.Argument(..., help="The rows of all parties, a file each."),
+    identifier: list[str] = ID,
+    output: Path = typer.Option(..., "--output", "-o", help="A folder for the aligned files."),
+    json: bool = JSON,
+) -> None:
+    """All steps for files that are all on this machine: for tests and simulations.
+
+    Example:
+
+      understudy align here clinic.csv insurer.csv --id ssn -o aligned
+    """
+    with plain_errors(json):
+        from understudy.data.align import align_here
+
+        check_new(output, False)
+        frames = [_frame(path) for path in data]
+        found = align_here([_identifiers(frame, identifier) for frame in frames])
+        output.mkdir()
+        for path, frame, rows in zip(data, frames, found, strict=True):
+            _save(frame.drop(columns=identifier).iloc[rows], output / path.name)
+        _say(json, f"{len(found[0]):,} people that all {len(data)} parties know", output)
+
+
+def _frame(path: Path) -> pd.DataFrame:
+    """All cells as they stand in the file."""
+    from understudy.data.table import read_frame
+
+    return read_frame(path)
+
+
+def _identifiers(frame: pd.DataFrame, columns: list[str]) -> list[str]:
+    from understudy.data.align import identifiers
+    from understudy.errors import DataError
+
+    if missing := [name for name in columns if name not in frame]:
+        raise DataError(f"a column {missing[0]!r}", "none", "check the spelling of --id")
+    return identifiers([frame[name].tolist() for name in columns])
+
+
+def _secret(path: Path) -> Secret:
+    import numpy as np
+
+    from understudy.data.align import Secret
+
+    data = _read(path)
+    return Secret(data[:32], np.frombuffer(data[32:], "<i8"))
+
+
+def _read(path: Path) -> bytes:
+    from understudy.errors import DataError
+
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"a file {path.name}", f"{error.strerror}", "check the path") from error
+
+
+def _write(path: Path, data: bytes, private: bool = False) -> None:
+    from understudy.errors import unwritable
+
+    try:
+        path.touch(mode=0o600 if private else 0o644)
+        path.write_bytes(data)
+    except OSError as error:
+        raise unwritable(str(path), error) from error
+
+
+def _save(frame: pd.DataFrame, path: Path) -> None:
+    from understudy.errors import unwritable
+
+    try:
+        if path.suffix in (".parquet", ".pq"):
+            frame.to_parquet(path, index=False)
+        else:
+            frame.to_csv(path, index=False)
+    except OSError as error:
+        raise unwritable(str(path), error) from error
+
+
+_TOLD = "All parties learn which of their own people each of the others knows, and how many it has."
+
+
+def _say(json: bool, done: str, output: Path) -> None:
+    if json:
+        print_json({"ok": True, "done": done, "output": str(output), "reveals": _TOLD})
+    else:
+        typer.echo(f"{done}: {output}\n{_TOLD}")

@@ -1,0 +1,191 @@
+"""Private alignment: parties find the people that they all know, by blinded identifiers.
+
+Each identifier is hashed to a point of Curve25519 and multiplied by every party's secret scalar
+(X25519, from `cryptography`), in whatever order the files travel: X25519(a, X25519(b, u)) is the
+same either way. Points that all parties have multiplied are equal where the identifiers are, so
+each party finds which of its rows are known to all, and all sort them by these points: the aligned
+files have the same people in the same, otherwise meaningless, order.
+
+Why it is sound, for parties that follow the protocol and look at all they see: without a party's
+scalar its points cannot be told from random ones (decisional Diffie–Hellman on Curve25519 and its
+twist, SHA-512 as a random oracle), so guesses cannot be tried on them, however few identifiers
+there are. X25519 keeps to u-coordinates, takes points of the curve and of its twist, both of which
+are secure, and its scalars are multiples of 8, so that nothing of small order is left over.
+
+What it reveals: to every party, how many identifiers each other party has, and which of *its own*
+people each of the others has; to nobody, the others' identifiers. Whether a hash lies on the curve
+or on the twist survives blinding, so each party also learns how many of another's do: about half.
+A party that lies about its list, or adds guesses to it, learns whether those are in the others'.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import unicodedata
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+
+from understudy.errors import DataError, WireError
+
+__all__ = ["Blinded", "Secret", "align_here", "answer", "blind", "common", "identifiers"]
+
+_DOMAIN = b"understudy align 1\0"
+_POINT = 32
+_CHUNK = 20_000  # points that are worth a process
+_WORKERS = 2
+_DATES = (
+    (re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})"), (1, 2, 3)),
+    (re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})"), (3, 2, 1)),  # with dots, the day comes first
+)
+
+
+@dataclass(frozen=True)
+class Secret:
+    """What a party keeps to itself: its scalar, and in which order it sent its rows ``[n]``."""
+
+    scalar: bytes = field(repr=False)
+    order: np.ndarray = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Blinded:
+    """Points ``[n, 32]`` in the order in which their owner sent them."""
+
+    points: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def to_bytes(self) -> bytes:
+        """The file that travels."""
+        return b"UNDA" + len(self).to_bytes(8, "little") + self.points.tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Blinded:
+        """Inverse of `to_bytes`; refuses what is cut short or no such file."""
+        count = int.from_bytes(data[4:12], "little")
+        if data[:4] != b"UNDA" or len(data) != 12 + _POINT * count:
+            raise WireError("a file of blinded identifiers", "another", "ask for it again")
+        return cls(np.frombuffer(data[12:], np.uint8).reshape(count, _POINT))
+
+
+def identifiers(columns: Sequence[Sequence[object]]) -> list[str]:
+    """One identifier for each row, from one column or several; refuses empty and repeated ones.
+
+    Blanks around and between words, case and width of letters do not count, nor how a date is
+    written if it can be told: 2001-03-04, 2001/3/4 and 04.03.2001 are the same day.
+    """
+    found = ["\x1f".join(map(_normal, row)) for row in zip(*columns, strict=True)]
+    empty = sum(not all(part for part in name.split("\x1f")) for name in found)
+    if empty:
+        raise DataError(
+            "an identifier in every row", f"{empty} row(s) without", "fill or drop them"
+        )
+    if len(set(found)) < len(found):
+        many = len(found) - len(set(found))
+        raise DataError(
+            "every person once",
+            f"{many} row(s) whose identifier came before",
+            "keep one row per person, or add a column to the identifier",
+        )
+    return found
+
+
+def _normal(value: object) -> str:
+    text = " ".join(unicodedata.normalize("NFKC", str(value)).split()).casefold()
+    if text in ("nan", "none", "nat", "<na>"):
+        return ""
+    for pattern, (year, month, day) in _DATES:
+        if date := pattern.fullmatch(text):
+            return f"{int(date[year]):04}-{int(date[month]):02}-{int(date[day]):02}"
+    return text
+
+
+def points(names: Sequence[str]) -> np.ndarray:
+    """Identifiers as u-coordinates ``[n, 32]``: the first half of a SHA-512."""
+    hashes = (hashlib.sha512(_DOMAIN + name.encode()).digest()[:_POINT] for name in names)
+    return np.frombuffer(b"".join(hashes), np.uint8).reshape(len(names), _POINT)
+
+
+def blind(names: Sequence[str]) -> tuple[Secret, Blinded]:
+    """A party's identifiers under a fresh scalar, in an order that only it knows."""
+    secret = Secret(os.urandom(32), np.argsort(np.frombuffer(os.urandom(8 * len(names)), "<u8")))
+    return secret, Blinded(multiplied(points(names)[secret.order], secret.scalar))
+
+
+def answer(secret: Secret, theirs: Blinded) -> Blinded:
+    """Another party's points under this party's scalar too, in the order in which they came."""
+    return Blinded(multiplied(theirs.points, secret.scalar))
+
+
+def multiplied(found: np.ndarray, scalar: bytes) -> np.ndarray:
+    """Every point times the scalar ``[n, 32]``; in several processes where there are many."""
+    if len(found) < 2 * _CHUNK:
+        return _multiplied(found, scalar)
+    chunks = [found[i : i + _CHUNK] for i in range(0, len(found), _CHUNK)]
+    with ProcessPoolExecutor(_WORKERS, mp_context=get_context("spawn")) as pool:
+        return np.concatenate(list(pool.map(_multiplied, chunks, [scalar] * len(chunks))))
+
+
+def _multiplied(found: np.ndarray, scalar: bytes) -> np.ndarray:
+    key, data = X25519PrivateKey.from_private_bytes(scalar), found.tobytes()
+    starts = range(0, len(data), _POINT)
+    try:
+        made = b"".join(
+            key.exchange(X25519PublicKey.from_public_bytes(data[i : i + _POINT])) for i in starts
+        )
+    except ValueError as error:
+        raise WireError(
+            "points that an identifier can have", "one of small order", "stop: do not answer"
+        ) from error
+    return np.frombuffer(made, np.uint8).reshape(len(found), _POINT)
+
+
+def common(secret: Secret, own: Blinded, others: Sequence[Blinded]) -> np.ndarray:
+    """The rows of this party that all others have too, in the order that all of them find.
+
+    ``own`` are its points and ``others`` those of each other party, all multiplied by everyone.
+    """
+    if len(own) != len(secret.order) or not others:
+        raise DataError(
+            f"{len(secret.order)} points of one's own, multiplied by all, and those of others",
+            f"{len(own)}, and {len(others)} other file(s)",
+            "name the files that came back, in the right places",
+        )
+    mine = _keys(own)
+    shared = set(mine).intersection(*map(_keys, others))
+    if not shared:
+        raise DataError(
+            "people that all parties know",
+            "none",
+            "compare how identifiers are written, and whether every file has passed every party",
+        )
+    at = {point: place for place, point in enumerate(mine)}
+    return secret.order[[at[point] for point in sorted(shared)]]
+
+
+def align_here(parties: Sequence[Sequence[str]]) -> list[np.ndarray]:
+    """All steps in one process: the rows of each party, in the order that all of them find."""
+    made = [blind(names) for names in parties]
+    whole = []
+    for i, (_, sent) in enumerate(made):
+        for j, (secret, _) in enumerate(made):
+            sent = answer(secret, sent) if i != j else sent
+        whole.append(sent)
+    return [
+        common(secret, whole[i], [each for j, each in enumerate(whole) if j != i])
+        for i, (secret, _) in enumerate(made)
+    ]
+
+
+def _keys(found: Blinded) -> list[bytes]:
+    """Points as bytes, which sort and compare as wholes."""
+    data = found.points.tobytes()
+    return [data[i : i + _POINT] for i in range(0, len(data), _POINT)]

@@ -1,0 +1,196 @@
+"""A party's half of a product sum: what it answers in each leg, and what it refuses.
+
+`federation.products` has the protocol and what it promises. A party refuses keys that are unsigned
+or of another round, study or task, a second deal in one round, and masked rows that were not made
+for it in this round.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+
+from understudy.errors import WireError
+from understudy.federation.secure.keys import (
+    ANNOUNCED,
+    Announced,
+    Primitives,
+    channel,
+    lock,
+    unlock,
+)
+from understudy.federation.secure.masks import add_mask, derive
+from understudy.federation.secure.party import Party, cut, pair_mask
+from understudy.federation.secure.roster import Identity, Place, Roster
+from understudy.federation.secure.session import Session
+from understudy.federation.site import Columned
+from understudy.privacy.clip import Sealed
+from understudy.privacy.products import MODULUS, Products
+
+__all__ = [
+    "KEY",
+    "PRODUCT_LEGS",
+    "ProductParty",
+    "between",
+    "hidden",
+    "product_place",
+    "sealed_products",
+    "stretched",
+    "times",
+]
+
+PRODUCT_LEGS = ("keys", "matrices", "products")
+KEY = 32 + 16  # bytes of a locked key
+Pair = tuple[int, int]
+
+
+def product_place(roster: Roster, study: bytes, run: str, round: int) -> Place:
+    """Where a round takes place: all parties are needed, and none may work with the server."""
+    return Place(roster.hash, study, run, round, len(roster), 0)
+
+
+def stretched(key: bytes, *shape: int) -> np.ndarray:
+    """Uniform words of 64 bits that follow from a key."""
+    found = np.zeros(int(np.prod(shape)), np.uint64)
+    add_mask(found, key)
+    return found.reshape(shape)
+
+
+def hidden(place: Place, seed: bytes, party: int, rows: int, width: int) -> np.ndarray:
+    """The mask Uᵢ of a party's rows."""
+    return stretched(derive(seed, place.salt, "rows", party), rows, width)
+
+
+def between(place: Place, seed: bytes, pair: tuple[int, int], shape: tuple[int, int]) -> np.ndarray:
+    """Zᵢⱼ, the first party's half of UᵢᵀUⱼ."""
+    return stretched(derive(seed, place.salt, "product", *pair), *shape)
+
+
+def times(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """XᵀY modulo 2^64."""
+    return np.ascontiguousarray(one.T) @ other
+
+
+@dataclass(frozen=True)
+class ProductParty:
+    """One party's half: what it answers in each leg, and what it refuses.
+
+    ``rows`` gives its features as whole numbers for a task: the same, whenever it is asked.
+    """
+
+    identity: Identity
+    roster: Roster
+    primitives: Primitives = field(default_factory=Primitives)
+
+    @property
+    def client(self) -> int:
+        """Its number among the parties."""
+        return self.identity.client
+
+    def keys(self, place: Place, task: bytes) -> tuple[Session, bytes]:
+        """Leg 1: fresh keys for a round in which the task with this hash is announced."""
+        return Party(self.identity, self.roster, self.primitives).keys(place, task)
+
+    def matrices(
+        self, place: Place, session: Session, told: bytes, rows: np.ndarray
+    ) -> tuple[Session, bytes]:
+        """Leg 2: a key for each other party, locked, and the masked rows under that key."""
+        announced = cut(told[: ANNOUNCED * len(self.roster)], ANNOUNCED, len(self.roster))
+        dealt = told[ANNOUNCED * len(self.roster) :]
+        if session.held:
+            raise WireError("one deal a round", "a second", "leave the round")
+        if announced[self.client] != session.keys[self.client] or len(dealt) < 32:
+            raise WireError("this party's own keys and a seed", "others", "leave the round")
+        session = replace(session, keys=dict(enumerate(announced)), held={self.client: dealt})
+        self._check_keys(place, session)
+        masked = rows.view(np.uint64) - hidden(place, dealt[:32], self.client, *rows.shape)
+        key, bound = os.urandom(32), _bound(place, session, self.client)
+        locked = b"".join(
+            lock(channel(place, agreed, self.client, peer), key, bound)
+            for peer, agreed in self._agreed(session, "channel")
+        )
+        return session, locked + lock(key, masked.tobytes(), bound)
+
+    def products(
+        self, place: Place, session: Session, told: bytes, held: Columned, mechanism: Products
+    ) -> np.ndarray:
+        """Leg 3: this party's noisy block and its noisy, masked shares of all others it is in."""
+        rows, me = held.rows.view(np.uint64), self.client
+        masked = self._others(place, session, told, mechanism)
+        seed, corrections = session.held[me][:32], session.held[me][32:]
+        mask, start = hidden(place, seed, me, *rows.shape), 0
+        own, noises = held.noises()
+        shares = [(times(rows, rows) + own.view(np.uint64))[np.triu_indices(rows.shape[1])]]
+        for (peer, agreed), noise in zip(self._agreed(session, "mask"), noises, strict=True):
+            shape = (rows.shape[1], mechanism.widths[peer])
+            if me < peer:
+                share = times(rows, masked[peer]) + between(place, seed, (me, peer), shape)
+            else:
+                size = 8 * shape[0] * shape[1]
+                made = np.frombuffer(corrections[start : start + size], np.uint64)
+                start += size
+                share = times(mask, masked[peer]) + made.reshape(shape[::-1]).T
+            share = share + noise.view(np.uint64)
+            shares.append(self._under_mask(share, place, agreed, peer).ravel())
+        return np.concatenate(shares) & np.uint64(2**MODULUS - 1)
+
+    def _under_mask(self, share: np.ndarray, place: Place, agreed: bytes, peer: int) -> np.ndarray:
+        """With the mask of the pair, which the first of the two adds and the second subtracts."""
+        key = pair_mask(place, agreed, self.client, peer)
+        if self.client < peer:
+            return share + stretched(key, *share.shape)
+        return share - stretched(key, *share.shape[::-1]).T
+
+    def _others(
+        self, place: Place, session: Session, told: bytes, mechanism: Products
+    ) -> dict[int, np.ndarray]:
+        """The masked rows of every other party, each with its locked key before it."""
+        found, start = {}, 0
+        for peer, agreed in self._agreed(session, "channel"):
+            width, bound = mechanism.widths[peer], _bound(place, session, peer)
+            size = 8 * mechanism.most * width + 16
+            locked, sent = told[start : start + KEY], told[start + KEY : start + KEY + size]
+            start += KEY + size
+            key = unlock(channel(place, agreed, peer, self.client), locked, bound)
+            words = np.frombuffer(unlock(key, sent, bound), np.uint64)
+            found[peer] = words.reshape(mechanism.most, width)
+        cut(told[start:], 0, 0)
+        return found
+
+    def _agreed(self, session: Session, purpose: str) -> list[tuple[int, bytes]]:
+        """What this party and each other alone know, for channels or for masks."""
+        secret = session.channel if purpose == "channel" else session.mask
+        peers = [i for i in range(len(self.roster)) if i != self.client]
+        own, *others = (
+            getattr(Announced.read(session.keys[i]), purpose) for i in (self.client, *peers)
+        )
+        return list(zip(peers, self.primitives.agree(secret, own, others), strict=True))
+
+    def _check_keys(self, place: Place, session: Session) -> None:
+        for client, data in session.keys.items():
+            each = Announced.read(data)
+            statement = each.statement(place, client, session.task)
+            if not self.primitives.signed(self.roster, client, statement, each.signature):
+                raise WireError(
+                    "keys that the parties signed for this round, study and task",
+                    "others",
+                    "leave the round",
+                )
+
+
+def _bound(place: Place, session: Session, sender: int) -> bytes:
+    """What a party's masked rows are bound to: the place, all keys, and who sent them."""
+    keys = (session.keys[i] for i in sorted(session.keys))
+    return place.digest("rows", sender.to_bytes(4, "big"), session.task, *keys)
+
+
+def sealed_products(
+    party: ProductParty, place: Place, session: Session, told: bytes, held: Columned
+) -> Sealed:
+    """A party's shares with the receipt of its noise."""
+    words = party.products(place, session, told, held, held.mechanism)
+    parts = {held.use.part.name: torch.from_numpy(words.view(np.int64).copy())[None]}
+    return Sealed("masked", place.round, parts, (held.receipt,))

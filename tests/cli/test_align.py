@@ -1,0 +1,63 @@
+"""`understudy align`: two parties and files that go between them."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pandas as pd
+from typer.testing import CliRunner
+
+from understudy.cli import app
+
+
+def said(*words: object) -> str:
+    found = CliRunner().invoke(app, ["align", *map(str, words)])
+    assert found.exit_code == 0, found.output
+    return found.output
+
+
+def test_two_parties_align_by_files(tmp_path: Path) -> None:
+    frames = {
+        "clinic": pd.DataFrame({"ssn": [f"A{i}" for i in range(30)], "age": range(30)}),
+        "insurer": pd.DataFrame({"ssn": [f"a{i} " for i in range(40, 9, -1)], "sum": range(31)}),
+    }
+    at = {name: tmp_path / name for name in frames}
+    for name, frame in frames.items():
+        frame.to_csv(f"{at[name]}.csv", index=False)
+        blind = ("blind", f"{at[name]}.csv", "--id", "ssn", "--key", f"{at[name]}.key")
+        assert "learn which of their own people" in said(*blind, "-o", f"{at[name]}.blind")
+        assert stat.S_IMODE(Path(f"{at[name]}.key").stat().st_mode) == 0o600
+    pairs = (("clinic", "insurer"), ("insurer", "clinic"))
+    for me, other in pairs:
+        sent = ("answer", f"{at[other]}.blind", "--key", f"{at[me]}.key")
+        said(*sent, "-o", f"{at[other]}.answered")
+    for me, other in pairs:
+        match = ("match", f"{at[me]}.csv", "--id", "ssn", "--key", f"{at[me]}.key")
+        files = ("--own", f"{at[me]}.answered", "--other", f"{at[other]}.answered")
+        assert "20 people" in said(*match, *files, "-o", f"{at[me]}.out.csv")
+    made = [pd.read_csv(f"{at[name]}.out.csv") for name in frames]
+    assert [list(frame.columns) for frame in made] == [["age"], ["sum"]]
+    assert (made[0]["age"] == 40 - made[1]["sum"]).all()
+
+
+def test_repeated_and_unknown_identifiers_are_refused_without_their_values(tmp_path: Path) -> None:
+    data = tmp_path / "x.csv"
+    pd.DataFrame({"ssn": ["secret", "Secret"], "a": [1, 2]}).to_csv(data, index=False)
+    rest = ["--key", str(tmp_path / "k"), "-o", str(tmp_path / "b")]
+    for column, message in (("ssn", "every person once"), ("id", "a column 'id'")):
+        found = CliRunner().invoke(app, ["align", "blind", str(data), "--id", column, *rest])
+        assert found.exit_code == 3 and message in found.output
+        assert "ecret" not in found.output
+    assert not (tmp_path / "k").exists()
+
+
+def test_all_steps_on_one_machine(tmp_path: Path) -> None:
+    files = []
+    for name, start in (("one", 0), ("two", 5), ("three", 2)):
+        files.append(tmp_path / f"{name}.csv")
+        frame = pd.DataFrame({"id": range(start, start + 10), name: range(start, start + 10)})
+        frame.to_csv(files[-1], index=False)
+    assert "5 people" in said("here", *files, "--id", "id", "-o", tmp_path / "out")
+    made = [pd.read_csv(tmp_path / "out" / path.name).iloc[:, 0].tolist() for path in files]
+    assert made[0] == made[1] == made[2] and sorted(made[0]) == [5, 6, 7, 8, 9]

@@ -1,0 +1,80 @@
+"""Alignment: the people that all parties know, in one order, and nobody else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from understudy.data.align import Blinded, Secret, align_here, answer, blind, common, identifiers
+from understudy.errors import DataError, WireError
+
+
+def test_parties_find_the_same_people_in_the_same_order() -> None:
+    lists = [[f"P{i}" for i in range(a, b)] for a, b in ((0, 60), (20, 90), (10, 50))]
+    found = align_here([identifiers([each]) for each in lists])
+    people = [[names[i] for i in rows] for names, rows in zip(lists, found, strict=True)]
+    assert people[0] == people[1] == people[2]
+    assert set(people[0]) == {f"P{i}" for i in range(20, 50)}
+    assert people[0] != sorted(people[0])  # the order says nothing
+
+
+def test_scalars_commute_and_hide_identifiers() -> None:
+    (a, sent_a), (b, sent_b) = blind(["x", "y"]), blind(["y", "x"])
+    one, other = answer(b, sent_a), answer(a, sent_b)
+    assert np.array_equal(one.points[np.argsort(a.order)][0], other.points[np.argsort(b.order)][1])
+    assert not set(map(bytes, sent_a.points)) & set(map(bytes, sent_b.points))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (" Ann  Lee ", "ann lee"),
+        ("2001-03-04", "04.03.2001"),
+        ("2001/3/4", "2001-03-04"),
+        ("\uff21\uff22", "ab"),
+        (17, "17"),
+    ],
+)
+def test_ways_of_writing_one_identifier(one: object, other: object) -> None:
+    assert identifiers([[one]]) == identifiers([[other]])
+
+
+def test_dates_that_could_be_two_days_stay_as_they_are() -> None:
+    assert identifiers([["3/4/2001"]]) != identifiers([["4/3/2001"]])
+
+
+def test_several_columns_make_one_identifier() -> None:
+    assert identifiers([["a", "a"], ["1", "2"]]) == ["a\x1f1", "a\x1f2"]
+    assert identifiers([["ab"], ["c"]]) != identifiers([["a"], ["bc"]])
+
+
+@pytest.mark.parametrize("bad", [["a", " "], ["a", "A "], [None], [float("nan")]])
+def test_empty_and_repeated_identifiers_are_refused(bad: list[object]) -> None:
+    with pytest.raises(DataError) as error:
+        identifiers([bad])
+    assert "a" not in error.value.found.split()  # no identifier in the message
+
+
+def test_nobody_in_common_is_an_error() -> None:
+    with pytest.raises(DataError, match="people that all parties know"):
+        align_here([["a"], ["b"]])
+
+
+def test_files_in_the_wrong_place_are_refused() -> None:
+    secret, sent = blind(["a", "b"])
+    with pytest.raises(DataError, match="points of one's own"):
+        common(secret, Blinded(sent.points[:1]), [sent])
+    for bad in (b"", sent.to_bytes()[:-1], b"X" + sent.to_bytes()[1:]):
+        with pytest.raises(WireError, match="blinded identifiers"):
+            Blinded.from_bytes(bad)
+    assert np.array_equal(Blinded.from_bytes(sent.to_bytes()).points, sent.points)
+
+
+def test_points_of_small_order_are_refused() -> None:
+    secret, _ = blind(["a"])
+    with pytest.raises(WireError, match="small order"):
+        answer(secret, Blinded(np.zeros((1, 32), np.uint8)))
+
+
+def test_a_secret_does_not_show_in_its_text() -> None:
+    assert "scalar" not in repr(Secret(b"s" * 32, np.arange(2)))

@@ -1,0 +1,198 @@
+"""Product sums: exact, noisy by every party, and blind where they should be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+import torch
+
+from understudy.errors import WireError
+from understudy.federation import product_party
+from understudy.federation.product_party import ProductParty, product_place
+from understudy.federation.products import ProductSum, Together, assembled, deal
+from understudy.federation.recipe import Task
+from understudy.federation.secure.roster import identities
+from understudy.federation.site import Columned
+from understudy.privacy.mechanism import Use
+from understudy.privacy.plan import Part, Phase, PrivacyPlan
+from understudy.privacy.products import SCALE, Products
+from understudy.rng import NoiseSource, Streams
+
+
+class Held:
+    """Sites that hold nothing but their half of a product."""
+
+    def __init__(self, plan: PrivacyPlan, features: list[torch.Tensor], seed: int) -> None:
+        self.plan, self.features = plan, features
+        self.names = [f"party-{i}" for i in range(len(features))]
+        self.source = NoiseSource.seeded(Streams.from_seed(seed))
+        self.away: set[int] = set()
+
+    def join(self, clients: np.ndarray, round: int) -> np.ndarray:
+        return np.array([c for c in clients if c not in self.away])
+
+    def held(self, task: Task, round: int, client: int) -> Columned:
+        part = self.plan.own.parts[0]
+        mechanism = part.mechanism
+        assert isinstance(mechanism, Products)
+        use = Use(part, "record", round, self.source.sites(round, [client]))
+        rows = mechanism.rounded(self.features[client], client)
+        return Columned(rows, mechanism, client, use)
+
+
+def setting(
+    widths: tuple[int, ...], *, rows: int = 30, noise: float = 1.0, seed: int = 0
+) -> tuple[ProductSum, Held]:
+    mechanism = Products(widths, tuple(1.0 for _ in widths), most=rows + 5, noise=noise)
+    part = Part("moments", (sum(widths),) * 2, "sum", "client", mechanism)
+    phase = Phase((part,), 1, len(widths))
+    plan = PrivacyPlan("record", "local", (phase,), rows + 5, 1e-5, held="columns")
+    draw = np.random.default_rng(seed)
+    features = [torch.from_numpy(draw.normal(0, 0.5, (rows, w))) for w in widths]
+    sites = Held(plan, features, seed)
+    together = Together.of(sites, b"study", "run")  # type: ignore[arg-type]
+    roster = together.parties[0].roster
+    return ProductSum(plan, sites.source, together, roster, b"study", "run"), sites
+
+
+def total(made: ProductSum) -> np.ndarray:
+    found = made.total(lambda *_: iter(()), Task(), 0, np.arange(len(made.roster)))
+    assert found is not None, made.void
+    return found["moments"].double().numpy()
+
+
+def plainly(sites: Held) -> np.ndarray:
+    """The product of all rows as whole numbers, in Python's own integers."""
+    held = [sites.held(Task(), 0, i).rows for i in range(len(sites.names))]
+    whole = np.concatenate(held, axis=1).astype(object)
+    return np.asarray(whole.T @ whole / SCALE**2, np.float64)
+
+
+def own_noise(sites: Held, party: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    return sites.held(Task(), 0, party).noises()
+
+
+@pytest.fixture
+def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Products.noises
+
+    def none(self: Products, party: int, draws: object) -> tuple[np.ndarray, list[np.ndarray]]:
+        own, others = real(self, party, draws)  # type: ignore[arg-type]
+        return own * 0, [each * 0 for each in others]
+
+    monkeypatch.setattr(Products, "noises", none)
+
+
+@pytest.mark.parametrize("widths", [(1, 1), (3, 2), (1, 5, 2), (2, 1, 3, 4)])
+@pytest.mark.usefixtures("noiseless")
+def test_shares_add_up_to_the_product_exactly(widths: tuple[int, ...]) -> None:
+    for seed in range(5):
+        made, sites = setting(widths, seed=seed)
+        assert np.array_equal(total(made), plainly(sites).astype(np.float32))
+
+
+def check_noise(made: ProductSum, sites: Held) -> None:
+    """Whoever takes its own noise off what it sees is left with a full one of the other's."""
+    left = total(made) - plainly(sites)
+    spans = made.plan.own.parts[0].mechanism.spans()  # type: ignore[attr-defined]
+    std = made.plan.own.parts[0].mechanism.variances[1] ** 0.5 / SCALE**2  # type: ignore[attr-defined]
+    across = left[spans[0], spans[1]]
+    for insider in range(2):
+        (own,) = own_noise(sites, insider)[1]
+        seen = across - (own if insider == 0 else own.T) / SCALE**2
+        assert seen.std() == pytest.approx(std, rel=0.1), f"seen by {insider}"
+
+
+def test_each_insider_sees_the_full_noise_of_the_other() -> None:
+    check_noise(*setting((24, 20), noise=2.0))
+
+
+@pytest.mark.parametrize("silent", [0, 1])
+def test_noise_added_by_one_party_only_is_caught(
+    silent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Columned.noises
+
+    def only(self: Columned) -> tuple[np.ndarray, list[np.ndarray]]:
+        own, others = real(self)
+        return (own * 0, [o * 0 for o in others]) if self.party == silent else (own, others)
+
+    made, sites = setting((24, 20), noise=2.0)
+    monkeypatch.setattr(Columned, "noises", only)
+    with pytest.raises(AssertionError, match=f"seen by {1 - silent}"):
+        check_noise(made, sites)
+
+
+def parties(many: int = 2) -> tuple[list[ProductParty], Products]:
+    roster, each = identities([f"p{i}" for i in range(many)])
+    mechanism = Products((2,) * many, (1.0,) * many, most=6, noise=1.0)
+    return [ProductParty(identity, roster) for identity in each], mechanism
+
+
+def test_the_server_learns_nothing_from_a_share_without_the_other() -> None:
+    """With what it dealt taken off, a share is uniform: it changes with the parties' keys alone."""
+    seen = []
+    for _ in range(2):
+        made, _ = setting((2, 2), rows=4)
+        shares: dict[int, np.ndarray] = {}
+        real = made._words
+
+        def words(sealed: object, part: Part, round: int, real=real, shares=shares) -> np.ndarray:  # type: ignore[no-untyped-def]
+            found = real(sealed, part, round)
+            shares[len(shares)] = found
+            return found
+
+        made._words = words  # type: ignore[method-assign]
+        total(made)
+        seen.append(shares[0][3:])
+    assert (np.abs(seen[0].astype(float) - seen[1].astype(float)) > 2.0**40).all()
+
+
+def test_a_second_deal_in_one_round_is_refused() -> None:
+    (first, second), mechanism = parties()
+    place = product_place(first.roster, b"s", "run", 0)
+    sessions, keys = zip(*(p.keys(place, bytes(32)) for p in (first, second)), strict=True)
+    rows = np.ones((6, 2), np.int64)
+    dealt = [b"".join(keys) + each for each in deal(place, mechanism)]
+    session, _ = first.matrices(place, sessions[0], dealt[0], rows)
+    with pytest.raises(WireError, match="one deal a round"):
+        first.matrices(place, session, b"".join(keys) + deal(place, mechanism)[0], rows)
+    other = product_place(first.roster, b"s", "run", 1)
+    with pytest.raises(WireError, match="signed for this round"):
+        first.matrices(other, sessions[0], dealt[0], rows)
+
+
+def test_masks_of_one_seed_differ_from_round_to_round() -> None:
+    (first, _), _ = parties()
+    one, other = (
+        product_party.hidden(product_place(first.roster, b"s", "run", r), bytes(32), 0, 6, 2)
+        for r in (0, 1)
+    )
+    assert not np.array_equal(one, other)
+
+
+def test_masked_rows_that_were_changed_on_the_way_are_refused() -> None:
+    made, _ = setting((2, 3))
+    real = made.holders.sealed
+
+    def changed(leg: str, task: Task, round: int, messages: Mapping[int, bytes]) -> object:
+        return real(leg, task, round, {i: m[:-1] + b"\0" for i, m in messages.items()})
+
+    made.holders.sealed = changed  # type: ignore[method-assign, assignment]
+    with pytest.raises(WireError):
+        total(made)
+
+
+def test_a_round_without_one_of_the_parties_is_void() -> None:
+    made, sites = setting((2, 3))
+    sites.away = {1}
+    assert made.total(lambda *_: iter(()), Task(), 0, np.arange(2)) is None
+    assert "party-1 did not answer" in made.void
+
+
+def test_shares_of_another_length_make_the_round_void() -> None:
+    mechanism = Products((2, 2), (1.0, 1.0), most=6, noise=1.0)
+    with pytest.raises(Exception, match="do not fit"):
+        assembled({0: np.zeros(7, np.uint64), 1: np.zeros(6, np.uint64)}, mechanism)
