@@ -187,3 +187,45 @@ def test_a_simulation_still_needs_the_rows_of_every_site(tmp_path: Path) -> None
     with pytest.raises(StudyError, match=r"site\.data of site north.*serve"):
         run(study)
     assert len(study.sites) == len(SITES)
+
+
+def test_one_run_id_is_paid_for_by_each_state_that_joins_it(tmp_path: Path) -> None:
+    """The server chooses ids: two that are equal must not cost as one."""
+    study = Study.load(studies.write(tmp_path, studies.VOTES))
+    budget = Budget("north", ledger=tmp_path / "north.jsonl")
+    pair = []
+    for place in ("one", "two"):
+        site = prepare(study, tmp_path / "north.csv", budget, tmp_path / place, None)
+        pair.append((site, Attendant(site)))
+    for site, attendant in pair:
+        assert kind_of(attendant.handle(hello(site))) == "welcome"
+    replies = [attendant.handle(task(site)[0]) for site, attendant in pair]
+    assert b'"sealed"' in replies[0] and kind_of(replies[1]) == "refusal"
+
+
+def test_only_the_end_of_a_run_that_was_answered_is_signed_and_once(tmp_path: Path) -> None:
+    site = ready(tmp_path)
+    attendant = Attendant(site)
+    attendant.handle(hello(site))
+    bye = Farewell(RUN, "0" * 64, "model", b"{}")
+    assert kind_of(attendant.handle(bye.encode("north"))) == "refusal"
+    attendant.handle(task(site)[0])
+    assert kind_of(attendant.handle(bye.encode("north"))) == "signed"
+    assert kind_of(attendant.handle(bye.encode("north"))) == "signed"
+    other = Farewell(RUN, "0" * 64, "model", b'{"another": 1}')
+    assert kind_of(attendant.handle(other.encode("north"))) == "refusal"
+
+
+def test_the_cap_of_the_study_file_is_the_sites(tmp_path: Path) -> None:
+    path = studies.write(tmp_path, studies.VOTES)
+    path.write_text(path.read_text().replace('name = "north"\n', 'name = "north"\nepsilon = 0.1\n'))
+    code, said = commanded(tmp_path, "--insecure", "--site", "north", "--dry-run")
+    assert code == BudgetError.exit_code and "cap" in said
+
+
+@pytest.mark.parametrize("trust", ["central", "distributed"])
+def test_what_is_not_private_on_its_way_needs_keys(tmp_path: Path, trust: str) -> None:
+    text = studies.MOMENTS.replace('trust = "local"', f'trust = "{trust}"')
+    study = Study.load(studies.write(tmp_path, text, name=trust))
+    with pytest.raises(KeysError, match="not private on its way"):
+        prepare(study, tmp_path / "north.csv", Budget("north"), tmp_path / "state", None)

@@ -82,8 +82,8 @@ def join(
         None,
         help="Folder for what this site must not lose; by default NAME.understudy by the data.",
     ),
-    ledger: Path | None = typer.Option(None, help="This site's ledger; by default in --state."),
-    cap: float | None = typer.Option(None, min=0, help="The most ε over all studies in it."),
+    ledger: Path | None = typer.Option(None, help="This site's ledger; by default the study's, or one in --state."),
+    cap: float | None = typer.Option(None, min=0, help="The most ε over all studies in the ledger; by default the study file's."),
     yes: bool = typer.Option(False, "--yes", "-y", help="Do not ask."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Do everything but connect."),
     insecure: bool = INSECURE,
@@ -112,6 +112,10 @@ def join(
         name = site or (own.name if own else "")
         folder = state or data.resolve().parent / f"{name}.understudy"
         loaded = Study.load(study)
+        entry = next((each for each in loaded.sites if each.name == name), None)
+        if entry is not None:
+            cap = entry.epsilon if cap is None else cap
+            ledger = loaded.base / entry.ledger if ledger is None and entry.ledger else ledger
         budget = Budget(name, cap, ledger, loaded.privacy.epsilon is not None)
         joining = prepare(loaded, data, budget, folder, own)
         agree(joining, yes or dry_run)

@@ -83,8 +83,9 @@ class Attendant:
     def _farewell(self, data: bytes) -> bytes:
         name, joining = self.joining.name, self.joining
         said = Farewell.decode(data, name)
-        if self._participant is None or said.run != self._run:
-            self._in(said.run)
+        if self._in(said.run).store.kept.run != said.run:
+            raise WireError("the end of a run that this site took part in", "another", "leave it")
+        joining.check_last(said.run, said.manifest)
         if joining.keys is None:
             signature = b""
         else:
@@ -92,7 +93,7 @@ class Attendant:
             joined = {"run": said.run, "study": joining.study.hash, "plan": plan}
             names = list(joining.study.site_names)
             signature = countersign(said.manifest, joining.keys, names, joined)
-        joining.finish(said.run, said.head, said.model)
+        joining.finish(said.run, said.head, said.model, said.manifest)
         self.tell("the run is over: the release is signed, and noted in the ledger")
         self._end(None)
         return said.signed(name, signature)

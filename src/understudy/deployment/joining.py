@@ -16,9 +16,10 @@ import numpy as np
 from understudy.data.encode import encode
 from understudy.data.shards import Shards
 from understudy.data.table import read
-from understudy.deployment.keys import Keys
+from understudy.deployment.keys import Keys, check_encrypted
 from understudy.errors import OutputError, ReleaseError, StudyError, unwritable
 from understudy.federation.budget import Budget
+from understudy.federation.checkpoint import write_atomic
 from understudy.federation.memory import SiteMemory
 from understudy.federation.recipe import Recipe
 from understudy.federation.secure.party import Party
@@ -151,19 +152,24 @@ class Joining:
     def _party(self) -> Party | None:
         if self.recipe.plan.trust != "distributed":
             return None
-        if self.keys is None:
-            raise StudyError(
-                "keys, where no server is trusted", "--insecure", "make keys: understudy keys"
-            )
+        assert self.keys is not None
         roster, identity = self.keys.seated(list(self.study.site_names))
         return Party(identity, roster)
 
-    def finish(self, run: str, head: str, model: str) -> None:
+    def check_last(self, run: str, manifest: bytes) -> None:
+        """A run has one release: a second one is not signed."""
+        done = self._place(run) / _DONE
+        if done.exists() and done.read_text() != hashlib.sha256(manifest).hexdigest():
+            raise ReleaseError(
+                "the release of this run that was signed before", "another", "do not publish it"
+            )
+
+    def finish(self, run: str, head: str, model: str, manifest: bytes) -> None:
         """Note in the ledger what came of the run; its folder is not used again."""
         assert self.budget.ledger is not None
+        write_atomic(self._place(run) / _DONE, hashlib.sha256(manifest).hexdigest().encode())
         with Ledger(self.budget.ledger) as book:
             book.release(run, head, model)
-        (self._place(run) / _DONE).touch()
 
 
 def prepare(
@@ -180,6 +186,7 @@ def prepare(
     """
     study = _with_rows(study, budget.name, data)
     recipe = prepared(study, 0)
+    check_encrypted(recipe.plan, keys)
     if keys is not None:
         keys.seated(list(study.site_names))
     state, budget = _opened(state, replace(budget, study=study.name))

@@ -35,10 +35,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from understudy.deployment.certificates import Key, check_certificate, public_bytes
 from understudy.errors import KeysError, PrivacyError, unwritable
 from understudy.federation.secure.roster import Identity, Roster, digest
+from understudy.privacy.plan import PrivacyPlan
 
 __all__ = [
     "Keys",
     "Listed",
+    "check_encrypted",
     "check_site_name",
     "fingerprint",
     "load_keys",
@@ -189,6 +191,16 @@ class Keys:
         place = names.index(self.name) if self.role == "site" else -1
         roster = Roster(tuple(names), tuple(known[name] for name in names))
         return roster, replace(self.identity, client=place)
+
+
+def check_encrypted(plan: PrivacyPlan, keys: Keys | None) -> None:
+    """Without encryption only what is private as it stands may travel."""
+    if keys is None and plan.kind in ("entrusted", "masked"):
+        raise KeysError(
+            f'keys, with trust = "{plan.trust}": what sites send is not private on its way',
+            "--insecure",
+            "make keys: understudy keys init, at the server",
+        )
 
 
 def load_keys(path: str | Path) -> Keys:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from understudy.deployment.keys import Keys
+from understudy.deployment.keys import Keys, check_encrypted
 from understudy.deployment.reception import Reception, Report
 from understudy.deployment.signing import sign
 from understudy.deployment.status import Promised, SiteStatus, Status
@@ -115,10 +115,7 @@ def _checked(study: Study, how: Serving) -> tuple[Study, Recipe]:
         if how.keys.role != "server":
             raise KeysError("a server's keys", f"those of site {how.keys.name}", "use its own")
     recipe = prepared(study, how.rows)
-    if how.keys is None and recipe.plan.trust == "distributed":
-        raise StudyError(
-            "keys, where no server is trusted", "--insecure", "make keys: understudy keys init"
-        )
+    check_encrypted(recipe.plan, how.keys)
     bare = tuple(replace(entry, data=None, epsilon=None, ledger=None) for entry in study.sites)
     return replace(study, sites=bare), recipe
 
@@ -177,7 +174,8 @@ def _trained(
         gather = SecureSum(plan, journal.source, networked, roster, agreed, journal.run)
 
     def begin_round(round: int, rounds: int) -> None:
-        _tell_failures(networked, reception.report)
+        secret = plan.at(round).rate is not None
+        _tell_failures(networked, reception.report, secret)
         if round < rounds:
             reception.enough(_least(plan, round))
             reception.report.say(f"round {round + 1} of {rounds}", round=round)
@@ -197,9 +195,11 @@ def _trained(
     return release
 
 
-def _tell_failures(networked: Networked, report: Report) -> None:
-    """Why sites were left out of the last exchange."""
-    if networked.failures:
+def _tell_failures(networked: Networked, report: Report, secret: bool) -> None:
+    """Why sites were left out of the last exchange; where cohorts are secret, how many were."""
+    if networked.failures and secret:
+        report.say(f"{len(networked.failures)} site(s) of the cohort were left out")
+    elif networked.failures:
         said = (f"{name} was left out: {why}"[:300] for name, why in networked.failures.items())
         report.say(*said)
 

@@ -69,10 +69,19 @@ class Budget:
         book.reserve(run, self._promise(whole), whole.delta, _protected(whole), said)
 
     def charge(self, run: str, whole: PrivacyPlan) -> tuple[int, str] | None:
-        """Check and reserve in one go, for a site that keeps its ledger itself: its position."""
+        """Check and reserve in one go, for a site that keeps its ledger itself: its position.
+
+        A server chooses the ids of runs: one that was paid for is not joined for free again.
+        """
         if self.ledger is None:
             return None
         with Ledger(self.ledger) as book:
+            if book.reserved(run):
+                raise BudgetError(
+                    f"a run that site {self.name} has not paid for",
+                    "one that is in its ledger already",
+                    "restore the state of that run, or leave it for good",
+                )
             self.check(book, run, whole)
             self.reserve(book, run, whole)
             return book.position

@@ -63,6 +63,9 @@ class RecordGradients:
         }
 
 
+_LOST = 2.0**-46  # of the square of what is added up: rounding of sums of up to 2^6 terms
+
+
 @dataclass(frozen=True)
 class _Outer:
     """A dense layer's uses: ``x`` [C, B, inputs] and ``slope`` [C, B, outputs] of each.
@@ -81,7 +84,17 @@ class _Outer:
                 shared = self.bias[k] and self.bias[other]
                 both = _dots(self.x, k, other) + shared
                 total += (1 if other == k else 2) * both * _dots(self.slope, k, other)
-        return total.clamp(min=0)
+        return total.clamp(min=0) + self._rounding()
+
+    def _rounding(self) -> Tensor | float:
+        """At least what cancelling uses may have lost of the norm: clipping must err upwards."""
+        if len(self.x) == 1:
+            return 0.0
+        sizes = [
+            ((_square_norms(x.double()) + bias) * _square_norms(slope.double())).sqrt()
+            for x, slope, bias in zip(self.x, self.slope, self.bias, strict=True)
+        ]
+        return _LOST * torch.stack(sizes).sum(0).square()
 
     def without(self, records: Tensor) -> _Outer:
         x, slope = (tuple(_blank(v, records) for v in held) for held in (self.x, self.slope))

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["ALIGNED", "OTHERS", "column_claims", "known_batches"]
 
 OTHERS = "its values at the other parties, or none"
+ITS_OWN = "its values at that party, or none"
+EVERYWHERE = "its values at every party, or none"
 ALIGNED = (
     "a record is one person's row at all parties together; the parties know who is in the table, "
     "by aligning their rows, and how many are"
@@ -61,19 +63,23 @@ def column_claims(told: Any) -> tuple[Claim, ...]:
 
 
 def _of_steps(told: Any) -> tuple[Claim, ...]:
-    """Batches that all parties share: secret to outsiders, known to insiders."""
+    """Batches that all parties share: secret to outsiders, known to insiders.
+
+    What single parties reveal is priced as if batches were known: another party's messages, made
+    from the same batch, may tell who was in it.
+    """
     plan: PrivacyPlan = told.plan
     found = [told.claim(_OUTSIDE, "add or remove one", _TRUST, **_SINGLE)]
     for party in range(plan.sites):
         alone = replace(told, plan=plan.of([party]))
         who = f"{_OUTSIDE} (of party {party + 1}'s columns alone)"
-        found.append(alone.claim(who, "add or remove one", _TRUST, **_SINGLE))
+        found.append(alone.claim(who, ITS_OWN, _TRUST, seen=True, **_SINGLE))
     worst = max(range(plan.sites), key=lambda i: _exposed(_without(plan, i)))
     rest = replace(told, plan=_without(plan, worst))
     insider = "one party, which knows the batches, even together with the server"
     found.append(rest.claim(insider, OTHERS, _NOBODY, seen=True, **_SINGLE))
     leaked = "an outsider who learns the batches from a party"
-    found.append(told.claim(leaked, "add or remove one", _NOBODY, seen=True, **_SINGLE))
+    found.append(told.claim(leaked, EVERYWHERE, _NOBODY, seen=True, **_SINGLE))
     return tuple(found)
 
 

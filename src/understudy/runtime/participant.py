@@ -209,8 +209,8 @@ class Participant:
         try:
             return self.sites.charge(0, run)
         except BudgetError as error:
-            found = "a run that exceeds it"
-            raise WireError("a run within this site's cap", found, "leave it out") from error
+            found = "one that exceeds its cap, or was joined before"
+            raise WireError("a run that this site can pay for", found, "leave it out") from error
 
     def _check_turn(self, envelope: Envelope, kept: Kept) -> None:
         """One run, planned rounds in order, and none that was begun and not finished."""

@@ -231,6 +231,7 @@ def _apart(
         place = folder / f"site-{client}"
         place.mkdir(exist_ok=True)
         alone = held.alone(client, SiteMemory(held.recipe.memory, [name]))
+        alone.budgets = ()  # `begin` has charged every site's ledger
         handlers[name] = Participant(alone, agreement, Store(place), parties[client]).handle
     return Networked(Loopback(handlers), held.names, agreement, run)
 
