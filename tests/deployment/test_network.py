@@ -134,6 +134,7 @@ def test_a_server_that_is_killed_goes_on_and_charges_no_round_twice(tmp_path: Pa
         hub = here.serve()
         sites = [here.join(name) for name in SITES]
         eventually(here.reached(4), 120)
+        hub.send(signal.SIGSTOP)  # in the middle of a round
         second = here.serve("--resume", "--port", free_port())
         assert second.ended(90) == 9 and "another process" in second.said
         hub.kill()
