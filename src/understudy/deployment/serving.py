@@ -177,7 +177,7 @@ def _trained(
         gather = SecureSum(plan, journal.source, networked, roster, agreed, journal.run)
 
     def begin_round(round: int, rounds: int) -> None:
-        _tell_failures(networked, reception.report)
+        _tell_failures(networked, plan, reception.report)
         if round < rounds:
             reception.enough(_least(plan, round))
             reception.report.say(f"round {round + 1} of {rounds}", round=round)
@@ -197,10 +197,13 @@ def _trained(
     return release
 
 
-def _tell_failures(networked: Networked, report: Report) -> None:
-    """Why sites were left out of the last exchange."""
-    if networked.failures:
-        said = (f"{name} was left out: {why}"[:300] for name, why in networked.failures.items())
+def _tell_failures(networked: Networked, plan: PrivacyPlan, report: Report) -> None:
+    """Why sites were left out of the last exchange; without names where cohorts are secret."""
+    if any(phase.rate is not None for phase in plan.phases):
+        said = [f"{len(networked.failures)} site(s) left out"] if networked.failures else []
+    else:
+        said = [f"{name} was left out: {why}"[:300] for name, why in networked.failures.items()]
+    if said:
         report.say(*said)
 
 
