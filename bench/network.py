@@ -117,6 +117,7 @@ def vector(kind: str, sites: int, numbers: int) -> tuple[Vector, str]:
 
 
 def names(sites: int) -> list[str]:
+    """Of as many sites."""
     return [f"site-{i}" for i in range(1, sites + 1)]
 
 
@@ -129,6 +130,7 @@ def enrolled(folder: Path, sites: int) -> None:
 
 
 def address(folder: Path, name: str, port: int) -> Address:
+    """Of the server, with the keys of this party."""
     keys = load_keys(folder / name)
     return Address("localhost", port, Tls(keys.ca, keys.cert, keys.key, keys.server))
 
@@ -196,9 +198,7 @@ def cell(kind: str, sites: int, megabytes: float, rounds: int) -> dict[str, Any]
     return {"sum": kind, "sites": sites, "MB": megabytes, **figures}
 
 
-def _rounds(
-    counted: Counted, folder: Path, kind: str, numbers: int, rounds: int
-) -> dict[str, Any]:
+def _rounds(counted: Counted, folder: Path, kind: str, numbers: int, rounds: int) -> dict[str, Any]:
     everyone = list(counted.transport._names)
     recipe, study = vector(kind, len(everyone), numbers)
     agreement = Agreement.of(study, recipe)  # type: ignore[arg-type]
@@ -228,6 +228,7 @@ def _rounds(
 
 
 def round_to(value: float) -> float:
+    """To three digits."""
     return float(f"{value:.3g}")
 
 
@@ -246,6 +247,7 @@ def _port() -> int:
 
 
 def main() -> None:
+    """One site, or all cells."""
     if sys.argv[1:2] == ["--site"]:
         folder, port, kind, sites, numbers, name = sys.argv[2:]
         be_a_site(Path(folder), int(port), kind, int(sites), int(numbers), name)

@@ -21,7 +21,7 @@ SMALLER = {  # of the benches with many cells, one of each kind of run is enough
     "fedstdg": ["--seeds", "0", "--part", "grid", "plain", "--data", "sine"],
     "signds": ["--seeds", "0", "--case", "a9a-logistic", "--epsilon", "8"],
 }
-OWN_ROWS = {"dpsgd", "images", "secure_sum", "speed", "tables"}  # made up, or bundled
+OWN_ROWS = {"dpsgd", "images", "network", "secure_sum", "speed", "tables"}  # made up, or bundled
 NAMES = sorted(path.stem for path in BENCH.glob("*.py") if path.stem not in LIBRARIES)
 
 

@@ -16,7 +16,6 @@ from parties import SITES, enrol
 from understudy.cli import app
 from understudy.deployment.attendance import Attendant
 from understudy.deployment.joining import Joining, prepare
-from understudy.deployment.keys import load_keys
 from understudy.errors import BudgetError, KeysError, ReleaseError, StudyError
 from understudy.federation.budget import Budget
 from understudy.privacy.ledger import Ledger

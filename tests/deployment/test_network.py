@@ -23,7 +23,7 @@ from understudy.simulation import verify
 from understudy.study import Study
 
 Start = Callable[..., Process]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 ALL = {"moments": studies.MOMENTS, "vae": studies.VAE, "votes": studies.VOTES}
 ALL |= {"shared": studies.SHARED}
 
@@ -50,8 +50,8 @@ def test_processes_on_a_network_make_the_release_of_one_process(tmp_path: Path) 
         assert verdict.release.ledger == here.ledger
 
 
-ROUNDS = 40
-LONG = studies.VAE.replace("rounds = 2", f"rounds = {ROUNDS}").replace("epochs = 1", "epochs = 40")
+ROUNDS = 16
+LONG = studies.VAE.replace("rounds = 2", f"rounds = {ROUNDS}").replace("epochs = 1", "epochs = 20")
 
 
 class Federation:
@@ -65,7 +65,7 @@ class Federation:
     def serve(self, *options: object) -> Process:
         command = ("-m", "understudy", "serve", self.study, "--out", self.out)
         keys = ("--keys", self.folder / "hub", "--port", self.port)
-        patience = ("--wait", 20, "--deadline", 3, "--rows", 20)
+        patience = ("--wait", 15, "--deadline", 3, "--rows", 20)
         return self.start(self.folder / "hub.log", *command, *keys, *patience, *options)
 
     def join(self, name: str, *options: object) -> Process:
@@ -112,7 +112,7 @@ def test_a_run_survives_sites_that_die_hang_and_leave(tmp_path: Path) -> None:
         sites["south"].send(signal.SIGSTOP)  # as if its line were cut
         eventually(lambda: "south was left out" in hub.said, 90)
         sites["south"].send(signal.SIGCONT)
-        eventually(here.reached(6), 90)
+        eventually(here.reached(5), 90)
 
         for name in ("north", "south"):  # too few are left: no round is begun
             sites[name].kill()
@@ -134,6 +134,7 @@ def test_a_server_that_is_killed_goes_on_and_charges_no_round_twice(tmp_path: Pa
         hub = here.serve()
         sites = [here.join(name) for name in SITES]
         eventually(here.reached(4), 120)
+        hub.send(signal.SIGSTOP)  # in the middle of a round
         second = here.serve("--resume", "--port", free_port())
         assert second.ended(90) == 9 and "another process" in second.said
         hub.kill()

@@ -26,7 +26,34 @@ from understudy.release.bundle import Release
 from understudy.runtime.flare import Address, Tls, check_flare
 from understudy.runtime.reach import probe
 
-__all__ = ["agree", "follow", "key_folder", "reach", "say_served", "show_page"]
+__all__ = [
+    "agree",
+    "follow",
+    "key_folder",
+    "reach",
+    "say_served",
+    "show_page",
+    "site_name",
+    "stopped",
+]
+
+
+def site_name(given: str, keys: Keys | None) -> str:
+    """A site's name is that of its keys."""
+    if keys is not None and given not in ("", keys.name):
+        raise StudyError(f"--site {keys.name}, as its keys have it", given, "leave --site out")
+    return given or (keys.name if keys else "")
+
+
+@contextmanager
+def stopped(kept: str) -> Iterator[None]:
+    """Ctrl-C ends with a word on what was kept and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        console = Console(stderr=True)
+        console.print(f"[yellow]Stopped.[/] {escape(kept)}", soft_wrap=True, highlight=False)
+        raise typer.Exit(130) from None
 
 
 def key_folder(folder: Path | None, insecure: bool) -> Keys | None:
@@ -124,7 +151,8 @@ def _cost(spent: Spent, plan: PrivacyPlan, ledger: Path | None) -> Iterator[str]
     left = "no cap is set (--cap)"
     if spent.cap is not None:
         left = f"the cap is {spent.cap:g}, {spent.cap - spent.after:.3g} would be left"
-    yield f"ε = {round_up(spent.after)} with this run; {left}. It is charged before the first answer."
+    yield f"ε = {round_up(spent.after)} with this run; {left}."
+    yield "It is charged before the first answer."
 
 
 def reach(server: str, keys: Keys | None) -> Address:

@@ -49,12 +49,13 @@ def serve(
       understudy serve study.toml --out release --keys hub-keys --resume
     """
     with plain_errors():
-        from understudy.cli.attending import follow, key_folder, say_served, show_page
+        from understudy.cli.attending import follow, key_folder, say_served, show_page, stopped
         from understudy.deployment.serving import Serving
         from understudy.deployment.serving import serve as run
         from understudy.study import Study
 
-        with follow(quiet) as tell:
+        again = _again(study, out, keys, host, port, console)
+        with follow(quiet) as tell, stopped(f"Finished rounds are kept. To continue:  {again}"):
             how = Serving(
                 out=out,
                 keys=key_folder(keys, insecure),
@@ -64,7 +65,7 @@ def serve(
                 wait=wait,
                 deadline=deadline,
                 rows=rows,
-                again=_again(study, out, keys, host, port, console),
+                again=again,
                 tell=tell,
                 opened=lambda folder: show_page(folder, console),
             )
@@ -102,14 +103,14 @@ def join(
       understudy join study.toml --data rows.csv --keys my-keys --cap 4 --dry-run
     """
     with plain_errors():
-        from understudy.cli.attending import agree, key_folder, reach
+        from understudy.cli.attending import agree, key_folder, reach, site_name, stopped
         from understudy.deployment.attendance import attend
         from understudy.deployment.joining import prepare
         from understudy.federation.budget import Budget
         from understudy.study import Study
 
         own = key_folder(keys, insecure)
-        name = site or (own.name if own else "")
+        name = site_name(site, own)
         folder = state or data.resolve().parent / f"{name}.understudy"
         loaded = Study.load(study)
         entry = next((each for each in loaded.sites if each.name == name), None)
@@ -120,7 +121,8 @@ def join(
         joining = prepare(loaded, data, budget, folder, own)
         agree(joining, yes or dry_run)
         if not dry_run:
-            attend(joining, reach(server, own), lambda line: print(line, flush=True))
+            with stopped("The same command comes back to the run; nothing is paid for twice."):
+                attend(joining, reach(server, own), lambda line: print(line, flush=True))
 
 
 def _again(

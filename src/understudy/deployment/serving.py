@@ -174,8 +174,7 @@ def _trained(
         gather = SecureSum(plan, journal.source, networked, roster, agreed, journal.run)
 
     def begin_round(round: int, rounds: int) -> None:
-        secret = plan.at(round).rate is not None
-        _tell_failures(networked, reception.report, secret)
+        _tell_failures(networked, plan, reception.report)
         if round < rounds:
             reception.enough(_least(plan, round))
             reception.report.say(f"round {round + 1} of {rounds}", round=round)
@@ -195,12 +194,13 @@ def _trained(
     return release
 
 
-def _tell_failures(networked: Networked, report: Report, secret: bool) -> None:
-    """Why sites were left out of the last exchange; where cohorts are secret, how many were."""
-    if networked.failures and secret:
-        report.say(f"{len(networked.failures)} site(s) of the cohort were left out")
-    elif networked.failures:
-        said = (f"{name} was left out: {why}"[:300] for name, why in networked.failures.items())
+def _tell_failures(networked: Networked, plan: PrivacyPlan, report: Report) -> None:
+    """Why sites were left out of the last exchange; without names where cohorts are secret."""
+    if any(phase.rate is not None for phase in plan.phases):
+        said = [f"{len(networked.failures)} site(s) left out"] if networked.failures else []
+    else:
+        said = [f"{name} was left out: {why}"[:300] for name, why in networked.failures.items()]
+    if said:
         report.say(*said)
 
 
