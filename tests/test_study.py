@@ -218,7 +218,7 @@ def test_sites_and_a_simulation_together_are_refused() -> None:
         parse(site=[{"name": "a", "data": "d"}], simulation={"data": "x", "sites": 3})
 
 
-@pytest.mark.parametrize("site", [{"name": "a", "data": "d"}, ["a"], 3, [{"name": "a"}]])
+@pytest.mark.parametrize("site", [{"name": "a", "data": "d"}, ["a"], 3, [{"data": "d"}]])
 def test_sites_are_a_list_of_tables(site: object) -> None:
     with pytest.raises(StudyError):
         parse(site=site)

@@ -85,6 +85,16 @@ def test_another_run_of_the_study_is_refused_until_this_one_is_over(tmp_path: Pa
     assert kind_of(Attendant(after).handle(task(site)[0])) == "refusal"  # the old one is over
 
 
+def test_a_run_that_ended_before_round_one_gives_way_to_the_next(tmp_path: Path) -> None:
+    site = ready(tmp_path)
+    attendant = Attendant(site)
+    assert kind_of(attendant.handle(hello(site, OTHER))) == "welcome"
+    assert kind_of(attendant.handle(hello(site))) == "welcome"
+    message, envelope = task(site)
+    decode_sealed(attendant.handle(message), envelope)
+    assert kind_of(attendant.handle(hello(site, OTHER))) == "refusal"  # now one is paid for
+
+
 def test_a_run_whose_state_is_lost_is_never_answered_afresh(tmp_path: Path) -> None:
     site = ready(tmp_path)
     Attendant(site).handle(task(site)[0])

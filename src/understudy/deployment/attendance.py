@@ -58,6 +58,9 @@ class Attendant:
         return self._in(run).handle(data)
 
     def _in(self, run: str) -> Participant:
+        held = self._participant
+        if held is not None and run != self._run and not held.store.kept.run:
+            self._participant = held = None  # that run ended before this site was asked or paid
         if self._participant is None:
             self._participant, self._run = self.joining.participant(run), run
         if run != self._run:
