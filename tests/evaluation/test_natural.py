@@ -19,7 +19,8 @@ SEEN = axis(Column("seen", "timestamp", dt.datetime(2020, 1, 1), dt.datetime(202
 
 
 @pytest.mark.parametrize(
-    ("span", "said"), [(1.0, "2020-07-02"), (1e-3, "2020-07-02 00:00"), (1e-6, "2020-07-02 00:00:00")]
+    ("span", "said"),
+    [(1.0, "2020-07-02"), (1e-3, "2020-07-02 00:00"), (1e-6, "2020-07-02 00:00:00")],
 )
 def test_times_are_in_their_own_years_as_finely_as_the_range_asks_for(
     span: float, said: str
