@@ -160,7 +160,7 @@ def main() -> None:
     if given.align:
         add(align(given.align))
     elif given.way:
-        for parties in (2,) if given.quick else (2, 4, 8):
+        for parties in (2,) if given.quick else (2, 4):
             add(way(parties, 0))
     else:
         for epsilon, parties in CORE[:1] if given.quick else CORE:

@@ -58,9 +58,9 @@ def test_parties_with_unequal_noise_combine_by_their_squares() -> None:
 
 
 def test_the_worst_insider_is_the_one_with_the_most_noise() -> None:
-    found = claims(short(4.0, 8.0), "os")
+    found = claims(short(40.0, 80.0), "os")
     insider = next(c for c in found if c.relation == OTHERS)
-    expected = cost([Event((4.0,), 0.5, 1, seen=True)], DELTA)
+    expected = cost([Event((40.0,), 0.5, 1, seen=True)], DELTA)
     assert insider.epsilon == expected.epsilon
     assert "knows the batches" in insider.sampling
 
@@ -108,7 +108,7 @@ def test_parts_of_single_parties_belong_to_parties() -> None:
 
 
 def test_every_claim_says_what_alignment_reveals() -> None:
-    for claim in claims(short(4.0, 8.0), "os"):
+    for claim in claims(short(40.0, 80.0), "os"):
         assert any("by aligning their rows" in caveat for caveat in claim.caveats)
 
 

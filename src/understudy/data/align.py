@@ -38,7 +38,7 @@ __all__ = ["Blinded", "Secret", "align_here", "answer", "blind", "common", "iden
 
 _DOMAIN = b"understudy align 1\0"
 _POINT = 32
-_CHUNK = 20_000  # points that are worth a process
+_CHUNK = 10_000  # points that are worth a process
 _WORKERS = 2
 _DATES = (
     (re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})"), (1, 2, 3)),

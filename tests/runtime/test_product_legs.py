@@ -1,0 +1,109 @@
+"""Product sums over a transport: legs in order, one deal a round, a party that leaves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from understudy.data.bundled import bundled
+from understudy.data.columns import Columns, records_of
+from understudy.data.encode import encode
+from understudy.federation.masking import task_hash
+from understudy.federation.memory import Memories, SiteMemory
+from understudy.federation.product_party import ProductParty, product_place
+from understudy.federation.products import ProductSum, deal
+from understudy.federation.recipe import Task
+from understudy.federation.secure.roster import identities
+from understudy.federation.sites import Sites
+from understudy.privacy.products import Products
+from understudy.recipes import build
+from understudy.recipes.vertical import Vertical
+from understudy.rng import NoiseSource, Streams
+from understudy.runtime.loopback import Fault, Loopback
+from understudy.runtime.networked import Networked
+from understudy.runtime.participant import Participant
+from understudy.runtime.store import Store
+from understudy.runtime.wire import Agreement
+from understudy.study import Study
+
+RUN = "run"
+
+
+@pytest.fixture(scope="module")
+def sites() -> Sites:
+    schema, records = bundled("breast_cancer")
+    tables = {
+        "study": {"name": "s", "recipe": "fedmoments"},
+        "privacy": {"noise": 0.2},
+        "simulation": {"data": "bundled:breast_cancer", "split": "columns", "sites": 2},
+    }
+    study = Study.parse(tables, schema=schema)
+    recipe, held = build(study), study.held
+    assert held is not None
+    rows = [encode(held.schema_of(i), records_of(records, held.columns[i])) for i in range(2)]
+    names = list(held.names)
+    source = NoiseSource.seeded(Streams.from_seed(0))
+    memory, columns = Memories(recipe.memory, names), Columns.of(rows)
+    allowance = np.ones((2, 2), np.int64)
+    streams = Streams.from_seed(0)
+    return Sites(recipe, names, np.arange(2), columns, memory, streams, source, allowance)
+
+
+def networked(
+    sites: Sites, faults: dict[tuple[str, int], Fault] | None = None
+) -> tuple[Networked, ProductSum, Task]:
+    recipe = sites.recipe
+    assert isinstance(recipe, Vertical)
+    agreement = Agreement.of("study", recipe)
+    roster, each = identities(sites.names)
+    handlers = {
+        name: Participant(
+            sites.alone(i, SiteMemory(recipe.memory, [name])),
+            agreement,
+            Store(),
+            ProductParty(each[i], roster),
+        ).handle
+        for i, name in enumerate(sites.names)
+    }
+    transport = Loopback(handlers, faults or {})
+    made = Networked(transport, sites.names, agreement, RUN, deadline=20, attempts=2)
+    gather = ProductSum(recipe.plan, sites.source, made, roster, agreement.hash, RUN)
+    cells = sum(view.cells for view in recipe._views)
+    return made, gather, Task({"shares": torch.full((cells,), 0.1)})
+
+
+def total(made: Networked, gather: ProductSum, task: Task) -> dict[str, torch.Tensor] | None:
+    return gather.total(made.exchange, task, 1, np.arange(2))
+
+
+def test_a_lost_reply_is_sent_again_and_changes_nothing(sites: Sites) -> None:
+    plain = total(*networked(sites))
+    again = total(*networked(sites, {("party-1", 1): "lose", ("party-2", 2): "lose"}))
+    assert plain is not None and again is not None
+    assert torch.equal(plain["moments"], again["moments"])
+
+
+def test_a_party_that_dies_leaves_the_round_void(sites: Sites) -> None:
+    made, gather, task = networked(sites, {("party-2", 1): "die"})
+    assert total(made, gather, task) is None and "party-2" in gather.void
+
+
+def test_a_dealer_that_deals_twice_is_refused(sites: Sites) -> None:
+    made, gather, task = networked(sites)
+    keys = made.leg("keys", 1, dict.fromkeys(range(2), task_hash(task)))
+    mechanism = sites.recipe.plan.own.parts[0].mechanism
+    assert isinstance(mechanism, Products)
+    place = product_place(gather.roster, gather.study, RUN, 1)
+    for turn in range(2):
+        told = {i: keys[0] + keys[1] + dealt for i, dealt in enumerate(deal(place, mechanism))}
+        found = made.leg("matrices", 1, told, task)
+        assert len(found) == (0 if turn else 2)
+    assert set(made.failures.values()) == {"refused"}
+
+
+def test_products_are_not_sent_in_one_exchange_nor_out_of_order(sites: Sites) -> None:
+    made, _, task = networked(sites)
+    assert list(made.exchange(task, 1, np.arange(2))) == []
+    assert made.sealed("products", task, 1, dict.fromkeys(range(2), b"")) == {}
+    assert made.leg("keys", 0, dict.fromkeys(range(2), bytes(32))) == {}  # histograms have no legs
