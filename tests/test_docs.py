@@ -125,7 +125,8 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 def test_readme_lists_every_recipe_with_what_it_protects() -> None:
     for info in infos().values():
-        protects = ", ".join(f"{u}/{t}" for u, t in sorted(info.supports)) or "nothing"
+        rows, columns = (sorted(f"{u}/{t}" for u, t in p) for p in (info.supports, info.parties))
+        protects = ", ".join(rows) or ", ".join(f"{pair} (columns)" for pair in columns)
         row = next((r for r in readme().splitlines() if r.startswith(f"| `{info.name}` |")), "")
         assert row.endswith(f"| {', '.join(info.kinds)} | {protects} |"), info.name
 
