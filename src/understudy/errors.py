@@ -10,7 +10,8 @@
     │   └── BudgetError        6   the budget does not allow it; nothing was spent
     ├── WireError              7   a message is malformed, too large or not sealed
     ├── ReleaseError           8   a release is truncated, tampered with or over-claimed
-    └── OutputError            9   the output cannot be written (exists, no space)
+    ├── OutputError            9   the output cannot be written (exists, no space)
+    └── AuditError            10   an audit proved a claim wrong
 
 Each says what was expected, what was found and what to do. No message may hold
 a record's values: names of columns, counts the user typed and rules only.
@@ -77,6 +78,12 @@ class OutputError(UnderstudyError):
     """The output cannot be written: it exists, the disk is full or the folder is read-only."""
 
     exit_code = 9
+
+
+class AuditError(UnderstudyError):
+    """An audit proved that a run leaks more than it claims, or moves more than it declares."""
+
+    exit_code = 10
 
 
 def unwritable(what: str, error: OSError) -> OutputError:

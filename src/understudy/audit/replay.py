@@ -65,7 +65,9 @@ class Replay:
     def words(self) -> str:
         """The result as sentences."""
         if self.findings:
-            return "; ".join(f"{f.part or 'the run'} ({f.neighbour}): {f.words}" for f in _few(self))
+            return "; ".join(
+                f"{f.part or 'the run'} ({f.neighbour}): {f.words}" for f in _few(self)
+            )
         if not self.used:
             return "no neighbour moved anything: the replay shows nothing"
         return (

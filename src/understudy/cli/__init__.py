@@ -8,7 +8,7 @@ from __future__ import annotations
 import typer
 
 from understudy import __version__
-from understudy.cli import demo, doctor, predict, recipes, release, schema, study
+from understudy.cli import audit, demo, doctor, predict, recipes, release, schema, study
 
 __all__ = ["app", "main"]
 
@@ -29,6 +29,7 @@ app.command()(release.sample)
 app.command()(predict.predict)
 app.command()(release.evaluate)
 app.command()(release.verify)
+app.command()(audit.audit)
 app.command()(doctor.doctor)
 
 

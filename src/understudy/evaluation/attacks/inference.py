@@ -144,9 +144,7 @@ def attribute_inference(t: Targets, *, rng: np.random.Generator) -> Attack | Non
     return by_rate("attribute inference", asks, right, naive, said)  # type: ignore[arg-type]
 
 
-def _guessed(
-    x: np.ndarray, pool: np.ndarray, secrets: list[tuple[str, np.ndarray]]
-) -> np.ndarray:
+def _guessed(x: np.ndarray, pool: np.ndarray, secrets: list[tuple[str, np.ndarray]]) -> np.ndarray:
     """Whether each secret ``[n, secrets]`` is right, taken from the nearest row by all the rest."""
     found = []
     for i in range(0, len(x), CHUNK):
