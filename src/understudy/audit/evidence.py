@@ -36,7 +36,7 @@ class Rates:
 
 
 def rates(present: np.ndarray, absent: np.ndarray) -> Rates:
-    """Upper ends of both error rates, together true with `CONFIDENCE`; evidence above 0 is a yes."""
+    """Upper ends of both error rates, both true with `CONFIDENCE`; above 0 means present."""
     wrong = int((absent > 0).sum()), int((present <= 0).sum())
     ends = [_upper(k, len(side)) for k, side in zip(wrong, (absent, present), strict=True)]
     return Rates(ends[0], ends[1], len(present))
@@ -79,7 +79,7 @@ def _scaled(events: Sequence[Event], factor: float) -> list[Event]:
 
 def _possible(found: Rates, events: Sequence[Event]) -> bool:
     """Whether both rates are above the trade-off curve of these events."""
-    deltas = profile(events, GRID)
+    deltas = np.array(profile(events, GRID.tolist()))
     a, b = found.false_positive, found.false_negative
     grow = np.exp(GRID)
     return bool(np.all(1 - b <= grow * a + deltas) and np.all(1 - a <= grow * b + deltas))
