@@ -11,7 +11,8 @@
     ├── WireError              7   a message is malformed, too large or not sealed
     ├── ReleaseError           8   a release is truncated, tampered with or over-claimed
     ├── OutputError            9   the output cannot be written (exists, no space)
-    └── KeysError              10  keys are missing, expired, exposed, altered or of others
+    ├── KeysError             10   keys are missing, expired, exposed, altered or of others
+    └── AuditError            11   an audit proved a claim wrong
 
 Each says what was expected, what was found and what to do. No message may hold
 a record's values: names of columns, counts the user typed and rules only.
@@ -84,6 +85,12 @@ class KeysError(UnderstudyError):
     """Keys, certificates or rosters are missing, expired, exposed, altered or of others."""
 
     exit_code = 10
+
+
+class AuditError(UnderstudyError):
+    """An audit proved that a run leaks more than it claims, or moves more than it declares."""
+
+    exit_code = 11
 
 
 def unwritable(what: str, error: OSError) -> OutputError:

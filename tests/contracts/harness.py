@@ -29,7 +29,6 @@ from understudy.federation.site import Site, seal
 from understudy.federation.sites import Sites
 from understudy.privacy.clip import Bounded, Sealed
 from understudy.privacy.discrete import DiscreteGaussian
-from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.integer import IntegerGaussian
 from understudy.privacy.ledger import receipts_in
 from understudy.privacy.plan import Part, PrivacyPlan

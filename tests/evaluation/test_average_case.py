@@ -55,4 +55,7 @@ def test_it_is_an_estimate_and_says_so() -> None:
     assert found is not None and found.removed == 2 and found.examples == 300
     assert np.isfinite(found.mu) and found.mu > found.mean
     assert "no ε" in found.words
-    assert average_case(TABLE, synthetic.take(np.arange(5)), real, rng=np.random.default_rng(0)) is None
+    assert (
+        average_case(TABLE, synthetic.take(np.arange(5)), real, rng=np.random.default_rng(0))
+        is None
+    )

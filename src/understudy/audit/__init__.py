@@ -1,6 +1,6 @@
-"""Try to prove a recipe's privacy claim wrong; what fails to do so certifies nothing."""
+"""Try to prove a study's privacy claims wrong; what fails to do so certifies nothing."""
 
 from understudy.audit.replay import Replay, replay
+from understudy.audit.whole import Audit, audit
 
-
-__all__ = ["Replay", "replay"]
+__all__ = ["Audit", "Replay", "audit", "replay"]

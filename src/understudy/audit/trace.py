@@ -18,10 +18,11 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
+from understudy.data.columns import Columns
 from understudy.data.shards import Shards
 from understudy.federation.engine import Engine
 from understudy.federation.gather import PlainSum
-from understudy.federation.memory import SiteMemory
+from understudy.federation.memory import Memories, SiteMemory
 from understudy.federation.recipe import Recipe, State, Task
 from understudy.federation.sites import Sites
 from understudy.privacy.clip import Bounded, Receipt, Sealed
@@ -34,7 +35,7 @@ from understudy.privacy.select import Selection
 from understudy.rng import Draws, NoiseSource, Streams
 from understudy.runtime.in_process import InProcess
 
-__all__ = ["Choice", "Trace", "prepared", "traced"]
+__all__ = ["Choice", "Trace", "Unwritten", "prepared", "traced"]
 
 Choice = Selection | Response
 SEED = 7
@@ -58,26 +59,41 @@ class Trace:
     state: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
+class Unwritten:
+    """A ledger for runs that release nothing: what is charged is forgotten."""
+
+    entries: tuple = ()
+
+    def charge(self, receipts: tuple[Receipt, ...]) -> None:
+        """Spend nothing."""
+
+
 def prepared(
-    recipe: Recipe, folder: Path, data: Shards, streams: Streams, chunk: int | None = None
-) -> tuple[Engine, Sites, Ledger]:
-    """An engine around a recipe and its sites, all in this process; close the ledger when done."""
+    recipe: Recipe,
+    ledger: Ledger | Unwritten,
+    data: Shards,
+    streams: Streams,
+    chunk: int | None = None,
+) -> tuple[Engine, Sites]:
+    """An engine around a recipe and its sites, all in this process."""
     source = NoiseSource.seeded(streams)
-    names = [f"site-{i + 1}" for i in range(len(data))]
+    columns = isinstance(data, Columns)
+    names = [f"{'party' if columns else 'site'}-{i + 1}" for i in range(len(data))]
+    memory = (Memories if columns else SiteMemory)(recipe.memory, names, None)
     each = [[phase.participations] * len(data) for phase in recipe.plan.phases]
     sites = Sites(
         recipe,
         names,
         np.arange(len(data)),
         data,
-        SiteMemory(recipe.memory, names, None),
+        memory,
         streams,
         source,
         np.array(each, np.int64),
     )
-    ledger = Ledger(folder / "ledger.jsonl")
     gather = PlainSum(recipe.plan, source)
-    return Engine(recipe, InProcess(sites, chunk), gather, ledger, streams, source), sites, ledger
+    kept: Any = ledger
+    return Engine(recipe, InProcess(sites, chunk), gather, kept, streams, source), sites
 
 
 def traced(
@@ -90,7 +106,8 @@ def traced(
     """A whole run of the real engine, ``chunk`` sites at a time, with frozen mechanisms."""
     trace = Trace()
     folder.mkdir()
-    made, sites, ledger = prepared(recipe, folder, data, Streams.from_seed(SEED), chunk)
+    ledger = Ledger(folder / "ledger.jsonl")
+    made, sites = prepared(recipe, ledger, data, Streams.from_seed(SEED), chunk)
     sites.allowance[:, list(silent)] = 0
     with ledger, ExitStack() as stack:
         for target, name, value in _patches(trace, recipe, sites):

@@ -10,6 +10,7 @@ import typer
 from understudy import __version__
 from understudy.cli import (
     align,
+    audit,
     demo,
     doctor,
     keys,
@@ -44,6 +45,7 @@ app.command()(release.sample)
 app.command()(predict.predict)
 app.command()(release.evaluate)
 app.command()(release.verify)
+app.command()(audit.audit)
 app.add_typer(keys.app, name="keys")
 app.add_typer(ledger.app, name="ledger")
 app.command()(doctor.doctor)

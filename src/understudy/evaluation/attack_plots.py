@@ -18,7 +18,7 @@ __all__ = ["advantage_plot", "strips"]
 
 def advantage_plot(attacks: Sequence[Attack], bound: Bound | None) -> str:
     """A line per attack from harmless (0) to certain (1); beyond the bound is ruled out."""
-    with chart(6.4, 0.34 * len(attacks) + 0.75) as (figure, ax):
+    with chart(8.4, 0.34 * len(attacks) + 0.75) as (figure, ax):
         start = min(-0.1, *(min(a.advantage.low, a.naive.value) for a in attacks)) - 0.02
         for place, attack in enumerate(attacks):
             _line(ax, place, attack)

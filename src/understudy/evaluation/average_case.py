@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import t as student_t
 
-from understudy.evaluation.attacks.targets import CHUNK, placed, squares
 from understudy.data.schema import Schema
+from understudy.evaluation.attacks.targets import CHUNK, placed, squares
 from understudy.evaluation.rows import Rows
 
 __all__ = ["GAMMA", "AverageCase", "average_case", "divergence", "upper_mean"]

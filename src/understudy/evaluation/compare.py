@@ -145,8 +145,8 @@ def evaluate(
     places = embed(held, synthetic, rng=streams.child("map"))
     tried, claims = None, tuple(release.claims)
     if attacks:
-        part, tell = streams.child("attacks"), share(whole, ATTACKED, 980)
-        tried = attack(schema, sides, claims, rng=part, progress=tell)
+        own, tell = streams.child("attacks"), share(whole, ATTACKED, 980)
+        tried = attack(schema, sides, claims, rng=own, progress=tell)
     whole("report", 950 if tried is None else 980, 1000)
     rows = {"synthetic": len(synthetic), "train": len(train), "test": len(held)}
     scores = Scores(

@@ -20,13 +20,14 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from understudy.errors import PrivacyError
-from understudy.privacy.analytic import analytic_noise
+from understudy.privacy.analytic import analytic_delta, analytic_noise
 
 __all__ = [
     "Cost",
     "Event",
     "cost",
     "fixed_size_cost",
+    "profile",
     "pure_epsilon",
     "rdp_epsilon",
     "round_up",
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 _NOISE_RANGE = (1e-3, 1e5)
+_PROFILE_GRID = 1e-3
 _SPARE = 2.0**-20  # of δ, for the gap of integer noise
 
 Parts = tuple[tuple[float, float, int], ...]  # (multiplier, Poisson rate, count)
@@ -239,6 +241,29 @@ def rdp_epsilon(events: Sequence[Event], delta: float) -> float:
     """ε by RDP alone: an upper bound, computed in a tenth of a second."""
     parts = _simplify(events)
     return (_rdp(parts, delta) if parts else 0.0) + pure_epsilon(events)
+
+
+def profile(events: Sequence[Event], epsilons: Sequence[float]) -> list[float]:
+    """δ of all events together at each ε: the whole trade-off, for audits.
+
+    By PLD, so from above; events of pure ε alone are one randomised response of their sum, which is
+    the worst that such an ε allows. The gap of integer noise is left out.
+    """
+    for event in events:
+        _check_event(event)
+    parts, pure = _simplify(events), pure_epsilon(events)
+    if parts and pure:
+        raise PrivacyError("events of one kind", "noise and pure ε", "audit them apart")
+    if not parts:
+        return [max(0.0, (1 - math.exp(e - pure)) / (1 + math.exp(-pure))) for e in epsilons]
+    if len(parts) == 1 and parts[0][1] == 1:
+        return [analytic_delta(e, parts[0][0]) for e in epsilons]
+    grid = _PROFILE_GRID * max(1.0, _rdp(parts, 1e-5))  # coarse where there is little noise
+    accountant = _accountant("pld", value_discretization_interval=grid)
+    with _quiet():
+        for noise, rate, count in parts:
+            accountant.compose(_dp_event(noise, rate, count))
+        return [float(accountant.get_delta(e)) for e in epsilons]
 
 
 def fixed_size_cost(noise: float, members: int, population: int, rounds: int, delta: float) -> Cost:

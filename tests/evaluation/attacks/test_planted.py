@@ -16,7 +16,11 @@ from understudy.rng import Streams
 
 from ..conftest import CLAIM, IMAGES, SERIES, TABLE, image_rows, series_rows, table_rows
 
-KINDS = {"table": (TABLE, table_rows), "image": (IMAGES, image_rows), "series": (SERIES, series_rows)}
+KINDS = {
+    "table": (TABLE, table_rows),
+    "image": (IMAGES, image_rows),
+    "series": (SERIES, series_rows),
+}
 
 
 def made(draw, n: int, seed: int) -> Rows:
@@ -102,6 +106,11 @@ def test_members_and_controls_of_two_kinds_are_told_from_a_leak() -> None:
     """What the naive attack finds too is not the release's fault."""
     schema, (synthetic, _, controls) = sides("table", leak=False)
     odd = made(table_rows, 400, 5)
-    moved = Rows(np.clip(odd.x * np.array([0.1] + [1] * (odd.x.shape[1] - 1)), 0, 1).astype(np.float32), odd.y)
-    found = attack(schema, (synthetic, controls, moved), (CLAIM,), rng=Streams.from_seed(0), progress=silent)
+    moved = Rows(
+        np.clip(odd.x * np.array([0.1] + [1] * (odd.x.shape[1] - 1)), 0, 1).astype(np.float32),
+        odd.y,
+    )
+    found = attack(
+        schema, (synthetic, controls, moved), (CLAIM,), rng=Streams.from_seed(0), progress=silent
+    )
     assert found.level == "unclear"

@@ -141,7 +141,7 @@ def attribute_inference(t: Targets, *, rng: np.random.Generator) -> Attack | Non
     said = f"{len(chosen)} secrets; largest difference for {worst}: {gap.max():+.3f}"
     right, naive = (tuple(side.mean(1) for side in both) for both in (found, blind))
     asks = "what is the missing value?"
-    return by_rate("attribute inference", asks, right, naive, said)  # type: ignore[arg-type]
+    return by_rate("attribute inference", asks, right, naive, said)
 
 
 def _guessed(x: np.ndarray, pool: np.ndarray, secrets: list[tuple[str, np.ndarray]]) -> np.ndarray:

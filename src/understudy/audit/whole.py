@@ -1,0 +1,129 @@
+"""The whole audit of a study: replay, and lower bounds on ε beside each claim.
+
+No real row is read and nothing is spent: rows are made up within the public bounds, and canaries
+are in the place of updates. What is found proves a defect; what is not found proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from understudy.audit.canary import Canaries, canaries
+from understudy.audit.evidence import CONFIDENCE
+from understudy.audit.replay import Replay, replay
+from understudy.errors import AuditError
+from understudy.privacy.claim import Claim, claims
+from understudy.recipes import build
+from understudy.rng import Streams
+from understudy.study import Study
+
+__all__ = ["MANY", "Audit", "Bounded", "audit"]
+
+MANY = 4000
+CAVEAT = "An audit falsifies; it never certifies: a bound below the claim proves nothing."
+APART = "noise is added in shares by many sites: replay looks at each share, no bound is tried"
+Tick = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """A claim, and the least ε that was measured; None with a reason where none could be."""
+
+    claim: Claim
+    found: Canaries | None
+    reason: str = ""
+
+    @property
+    def least(self) -> float | None:
+        """The larger of both lower bounds."""
+        return None if self.found is None else max(self.found.epsilon, self.found.single)
+
+    @property
+    def broken(self) -> bool:
+        """Whether the run has a larger ε than it claims."""
+        claimed = self.claim.epsilon
+        return claimed is not None and self.least is not None and self.least > claimed
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Everything that was tried on a study."""
+
+    name: str
+    recipe: str
+    replay: Replay
+    bounds: tuple[Bounded, ...] = ()
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What was proved wrong, as sentences."""
+        found = [f"replay: {self.replay.words}"] if self.replay.findings else []
+        found += [
+            f"against {b.claim.adversary} ({b.claim.relation}): ε is at least {b.least:.3g}, "
+            f"claimed {b.claim.epsilon:.3g}"
+            for b in self.bounds
+            if b.broken
+        ]
+        return tuple(found)
+
+    def check(self) -> None:
+        """Raise `AuditError` where something was proved wrong."""
+        if self.failures:
+            raise AuditError(
+                "a run that keeps its promise",
+                "; ".join(self.failures),
+                "make no release with this code; fix the recipe or its plan",
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able form, for audit.json."""
+        return {
+            "format": "understudy-audit-1",
+            "caveat": CAVEAT,
+            "name": self.name,
+            "recipe": self.recipe,
+            "confidence": CONFIDENCE,
+            "failures": list(self.failures),
+            "replay": {**asdict(self.replay), "words": self.replay.words},
+            "claims": [_plain(b) for b in self.bounds],
+        }
+
+
+def _plain(bound: Bounded) -> dict[str, Any]:
+    claim, found = bound.claim, bound.found
+    return {
+        "adversary": claim.adversary,
+        "unit": claim.unit,
+        "relation": claim.relation,
+        "delta": claim.delta,
+        "claimed": claim.epsilon,
+        "at_least": bound.least,
+        "broken": bound.broken,
+        "canaries": None if found is None else asdict(found),
+        "reason": bound.reason,
+    }
+
+
+def audit(
+    study: Study,
+    *,
+    only_replay: bool = False,
+    many: int = MANY,
+    rng: Streams | None = None,
+    progress: Tick = lambda *done: None,
+) -> Audit:
+    """Try to prove a study's claims wrong. With ``only_replay``, by replay alone."""
+    replayed = replay(study, progress=progress)
+    if only_replay:
+        return Audit(study.name, study.recipe, replayed)
+    plan, streams = build(study).plan, rng or Streams.from_seed(None)
+    told, found = claims(plan, "os"), []
+    for i, claim in enumerate(told):
+        progress("canaries", i, len(told))
+        measured = canaries(plan, claim, many, rng=streams.child("claim", i))
+        reason = "" if measured else (APART if claim.private else "nothing is promised")
+        found.append(Bounded(claim, measured, reason))
+    progress("canaries", len(told), len(told))
+    return Audit(study.name, study.recipe, replayed, tuple(found))

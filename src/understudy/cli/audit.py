@@ -1,0 +1,89 @@
+"""``understudy audit``: try to prove a study's privacy claims wrong."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from understudy.cli.console import JSON, QUIET, bar, check_new, plain_errors, print_json
+
+if TYPE_CHECKING:
+    from understudy.audit import Audit
+
+__all__ = ["audit"]
+
+FILE = "audit.json"
+
+
+def audit(
+    study: Path = typer.Argument(..., help="The study file (study.toml)."),
+    out: Path = typer.Option(..., "--out", "-o", help="Folder for audit.json."),
+    replay: bool = typer.Option(
+        False, "--replay", help="Only the replay: which part moves further than it declares?"
+    ),
+    canaries: int = typer.Option(4000, min=200, max=8000, help="Canaries; more find more."),
+    seed: int | None = typer.Option(None, help="Make the audit repeatable."),
+    force: bool = typer.Option(False, "--force", help="Overwrite an earlier audit."),
+    quiet: bool = QUIET,
+    json: bool = JSON,
+) -> None:
+    """Measure a lower bound on ε beside each claim, on made-up rows; nothing is spent.
+
+    A replay runs the recipe on neighbouring data and names the part that moves further than it
+    declares. Canaries then measure how well the worst update can be told from none. An audit
+    falsifies, it never certifies. If a claim is proved wrong, the exit code is 10.
+
+    Examples:
+
+      understudy audit study.toml --out audit
+
+      understudy audit study.toml --replay --out audit
+    """
+    with plain_errors(json):
+        check_new(out / FILE, force)
+        from understudy.audit import audit as audit_study
+        from understudy.errors import unwritable
+        from understudy.rng import Streams
+        from understudy.study import Study
+
+        rng = None if seed is None else Streams.from_seed(seed)
+        terms = {"only_replay": replay, "many": canaries, "rng": rng}
+        with bar("auditing", quiet or json) as tick:
+            found = audit_study(Study.load(study), progress=tick, **terms)  # type: ignore[arg-type]
+        text = jsonlib.dumps(found.to_dict(), indent=2, ensure_ascii=False)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            (out / FILE).write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            raise unwritable(FILE, error) from None
+        if not json:
+            show(found, out)
+        found.check()
+        if json:
+            print_json({"ok": True, "out": str(out), "audit": found.to_dict()})
+
+
+def show(found: Audit, out: Path) -> None:
+    """The result as a table, and what it does not mean."""
+    from understudy.audit.whole import CAVEAT
+
+    console = Console()
+    sign = "[red]✗[/]" if found.replay.findings else "[green]✓[/]"
+    console.print(f"{sign} replay: {found.replay.words}", soft_wrap=True)
+    if found.bounds:
+        table = Table(header_style="dim")
+        for heading in ("claim", "unit", "ε claimed", "ε at least", ""):
+            table.add_column(heading, justify="right" if "ε" in heading else "left")
+        for b in found.bounds:
+            claimed = "–" if b.claim.epsilon is None else f"{b.claim.epsilon:.3g}"
+            least = "–" if b.least is None else f"{b.least:.3g}"
+            said = "[red]broken[/]" if b.broken else b.reason or "[green]not falsified[/]"
+            told = f"against {b.claim.adversary}, {b.claim.relation}"
+            table.add_row(told, b.claim.unit, claimed, least, said)
+        console.print(table)
+    console.print(f"[dim]{CAVEAT} In {out / FILE}.[/]", soft_wrap=True)
