@@ -1,6 +1,6 @@
 """A large table, by the commands a user would type: draft, run, sample, evaluate.
 
-    python bench/large.py [--rows 1000000] [--recipes fedmoments …] [--json bench/results/large.json]
+    python bench/large.py [--rows 1000000] [--recipes fedmoments …] [--json FILE]
 
 Makes a CSV of made-up rows in 40 columns (20 numbers, 8 whole numbers, 8 categories, 2 booleans, a
 date, a label), then times each command as a process of its own. Sampling draws as many rows as

@@ -151,7 +151,7 @@ def test_a_broken_study_fails_as_a_whole(monkeypatch: pytest.MonkeyPatch, toys: 
     monkeypatch.setattr(Gaussian, "bounded", bounded)
     with pytest.raises(AuditError) as error:
         audit(study, only_replay=True).check()
-    assert error.value.exit_code == 10 and "mean" in error.value.found
+    assert error.value.exit_code == 11 and "mean" in error.value.found
 
 
 # The arithmetic.

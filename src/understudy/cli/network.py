@@ -84,10 +84,10 @@ def join(
         help="Folder for what this site must not lose; by default NAME.understudy by the data.",
     ),
     ledger: Path | None = typer.Option(
-        None, help="This site's ledger; by default the study's, or one in --state."
+        None, help="This site's ledger; by default the study's, or in --state."
     ),
     cap: float | None = typer.Option(
-        None, min=0, help="The most ε over all studies in the ledger; by default the study file's."
+        None, min=0, help="The most ε over all studies; by default the study's."
     ),
     yes: bool = typer.Option(False, "--yes", "-y", help="Do not ask."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Do everything but connect."),

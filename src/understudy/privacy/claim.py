@@ -36,8 +36,8 @@ SPARSE = 100  # sites of a round above which masks are not shared by all pairs o
 RAN = {
     "": "",  # a plan that was not run
     "one process": "all sites ran in one process: whoever ran it held all rows",
-    "network": "each site ran in a process of its own and sent what the plan lists, over an encrypted "
-    "network; that each ran this code is taken on trust",
+    "network": "each site ran in a process of its own and sent what the plan lists, over an "
+    "encrypted network; that each ran this code is taken on trust",
     "open network": "each site ran in a process of its own and sent what the plan lists, over a "
     "network without encryption: whoever listened saw what the server saw; that each ran this code "
     "is taken on trust",
