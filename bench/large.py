@@ -97,12 +97,12 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--recipes", nargs="+", default=["fedmoments", "fedmarginals"])
     args = parser.parse_args()
-    rows = 2000 if args.quick else args.rows
+    rows, recipes = (500, args.recipes[:1]) if args.quick else (args.rows, args.recipes)
     report = {**provenance("large", args.threads), "rows": rows, "columns": 40, "recipes": {}}
     with TemporaryDirectory() as place:
         folder = Path(place)
         frame(rows, np.random.default_rng(args.seeds[0])).to_csv(folder / "rows.csv", index=False)
-        for recipe in args.recipes:
+        for recipe in recipes:
             report["recipes"][recipe] = measure(folder, recipe, rows)
             save(report, args.json)
             for name, found in report["recipes"][recipe].items():
