@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from understudy.privacy.account import Event
+from understudy.privacy.account import Event, round_up
 from understudy.privacy.claim import Claim
 
 __all__ = ["Bound", "advantage_bound", "allowed"]
@@ -58,7 +58,7 @@ def _bounds(claim: Claim) -> list[Bound]:
     if not replaced:
         epsilon, delta = 2 * epsilon, delta * (1 + math.exp(min(epsilon, 700.0)))
     how = "" if replaced else ", counted twice, for one row that left and one that came"
-    said = f"ε = {claim.epsilon:.3g} ({claim.relation}{how})"
+    said = f"ε = {round_up(claim.epsilon)} ({claim.relation}{how})"
     found = [Bound(advantage_bound(epsilon, delta), claim.unit, f"from {said}")]
     mu = (1.0 if replaced else 2.0) * _gaussian(claim.events)
     if math.isfinite(mu):

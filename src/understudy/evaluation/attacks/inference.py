@@ -138,7 +138,8 @@ def attribute_inference(t: Targets, *, rng: np.random.Generator) -> Attack | Non
     blind = [_compared(x, pool[rng.integers(0, len(pool), len(x))], chosen) for x in sides]
     gap = found[0].mean(0) - found[1].mean(0)
     worst = chosen[int(gap.argmax())][0]
-    said = f"{len(chosen)} secrets; largest difference for {worst}: {gap.max():+.3f}"
+    many = "one secret" if len(chosen) == 1 else f"{len(chosen)} secrets"
+    said = f"{many}; largest difference for {worst}: {gap.max():+.3f}"
     right, naive = (tuple(side.mean(1) for side in both) for both in (found, blind))
     asks = "what is the missing value?"
     return by_rate("attribute inference", asks, right, naive, said)

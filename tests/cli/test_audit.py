@@ -1,0 +1,57 @@
+"""``understudy audit`` and ``evaluate --attacks`` from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from understudy.audit import whole
+from understudy.audit.replay import Finding, Replay
+from understudy.cli import app
+from understudy.data.bundled import bundled
+
+STUDY = """
+[study]
+name = "audit me"
+schema = "schema.toml"
+recipe = "fedmoments"
+[privacy]
+unit = "record"
+trust = "central"
+epsilon = 2.0
+[simulation]
+data = "rows.csv"
+sites = 3
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    (tmp_path / "schema.toml").write_text(bundled("breast_cancer")[0].to_toml(), encoding="utf-8")
+    (tmp_path / "study.toml").write_text(STUDY, encoding="utf-8")
+    return tmp_path / "study.toml"
+
+
+def test_a_sound_study_is_not_falsified_and_no_rows_are_needed(study: Path) -> None:
+    out = study.parent / "audit"
+    asked = ["audit", str(study), "--out", str(out), "--canaries", "200", "--seed", "1", "-q"]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.output
+    assert "never certifies" in " ".join(done.output.split())
+    found = json.loads((out / "audit.json").read_text("utf-8"))
+    assert found["failures"] == [] and found["replay"]["used"] > 0.5
+    assert found["claims"][0]["at_least"] <= found["claims"][0]["claimed"] == pytest.approx(2, 1e-2)
+    assert CliRunner().invoke(app, asked).exit_code == 9
+
+
+def test_a_claim_proved_wrong_is_exit_code_10(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = Replay((Finding("sums", "removed", "moved by 3, declared 1"),), 1, 1.0)
+    monkeypatch.setattr(whole, "replay", lambda study, **terms: wrong)
+    out = study.parent / "audit"
+    done = CliRunner().invoke(app, ["audit", str(study), "--replay", "--out", str(out), "--json"])
+    assert done.exit_code == 10
+    assert "sums" in json.loads(done.output)["error"]["found"]
+    assert json.loads((out / "audit.json").read_text("utf-8"))["failures"]
