@@ -187,7 +187,7 @@ def look(hub: Place, sites: list[Place]) -> None:
     """What anyone can check who has the roster, and what each hospital has spent."""
     print("\n# The release: signed by the server, counter-signed by every hospital\n")
     hub.type("verify", "release", "--trust", "keys/roster.json")
-    hub.type("sample", "release", "-n", "1000", "-o", "synthetic.csv", "--quiet")
+    print(f"  a synthetic sample is in {hub.folder / 'release' / 'sample.parquet'}")
     print("\n# What it cost, by the hospital's own ledger\n")
     sites[0].type("ledger", "show", "state/ledger.jsonl")
 

@@ -310,3 +310,8 @@ def test_bad_paths_and_days_have_an_answer(tmp_path: Path) -> None:
     request = tmp_path / "north" / "north.request.json"
     assert "a site's" in call("keys", "approve", tmp_path / "north", request, "--yes", code=10)
     assert "a server's name" in call("keys", "init", tmp_path / "hub", "--name", "a b", code=10)
+    for host in ("hub.example:8702", "https://hub.example", "a b", ""):
+        assert "a host's name or IP address" in " ".join(
+            call("keys", "init", tmp_path / "hub", "--name", "hub", "--host", host, code=10).split()
+        )
+    assert not (tmp_path / "hub").exists()

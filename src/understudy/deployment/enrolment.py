@@ -8,6 +8,7 @@ on their way, so both ends show fingerprints, and people compare them.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from collections.abc import Sequence
@@ -68,6 +69,7 @@ __all__ = [
 ]
 
 DAYS = 365
+_HOST = re.compile(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*")
 _LOCAL = ("localhost", "127.0.0.1")
 _REQUEST, _REPLY = "understudy key request 1", "understudy key reply 1"
 _AGAIN = "ask for the file again; if it happens again, compare versions of Understudy"
@@ -97,6 +99,8 @@ def make_server(folder: Path, name: str, hosts: Sequence[str], days: int = DAYS)
     """A server's folder: an authority, its own keys and certificate, and an empty roster."""
     _check_days(days)
     _check_server_name(name)
+    for host in hosts:
+        _check_host(host)
     _fresh(folder)
     authority_key, tls, identity = new_key(), new_key(), Ed25519PrivateKey.generate()
     for file, key in ((CA_KEY, authority_key), (TLS_KEY, tls), (IDENTITY, identity)):
@@ -112,16 +116,13 @@ def make_server(folder: Path, name: str, hosts: Sequence[str], days: int = DAYS)
 def renew_server(folder: Path, hosts: Sequence[str], days: int = DAYS) -> None:
     """A new certificate for the server's key: other hosts, or another year."""
     _check_days(days)
+    for host in hosts:
+        _check_host(host)
     _refuse_site(folder)
     authority = (read_certificate(folder / CA_CERT), read_tls_key(folder / CA_KEY))
     name = str(read_json(folder / ABOUT)["name"])
     request = request_certificate(name, read_tls_key(folder / TLS_KEY))
-    try:
-        made = certify(request, authority, (*hosts, *_LOCAL), days)
-    except ValueError as error:
-        raise KeysError(
-            "hosts as domain names or IP addresses", "another", "check --name and --host"
-        ) from error
+    made = certify(request, authority, (*hosts, *_LOCAL), days)
     write_file(folder / TLS_CERT, pem(made))
 
 
@@ -351,9 +352,21 @@ def _check_days(days: int) -> None:
 
 def _check_server_name(name: str) -> None:
     """It may be a host's name, with dots."""
-    if len(name) > 60 or not re.fullmatch(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*", name):
+    if len(name) > 60 or not _HOST.fullmatch(name):
         raise KeysError(
             "a server's name of up to 60 letters, digits, - and dots, as a host's name is",
             repr(name[:70]),
             "choose another --name",
         )
+
+
+def _check_host(host: str) -> None:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError as error:
+        if len(host) > 253 or not _HOST.fullmatch(host):
+            raise KeysError(
+                "a host's name or IP address, without port",
+                repr(host[:80]),
+                "give what sites will connect to: --host hub.hospital.example",
+            ) from error
