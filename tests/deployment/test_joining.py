@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import sys
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from understudy.deployment.attendance import Attendant
 from understudy.deployment.joining import Joining, prepare
 from understudy.errors import BudgetError, KeysError, ReleaseError, StudyError
 from understudy.federation.budget import Budget
+from understudy.federation.sites import Sites
 from understudy.privacy.ledger import Ledger
 from understudy.runtime.greeting import Farewell, Terms, kind_of
 from understudy.runtime.wire import Envelope, decode_sealed, encode_task
@@ -102,6 +104,42 @@ def test_a_run_whose_state_is_lost_is_never_answered_afresh(tmp_path: Path) -> N
         if place.is_dir():
             place.rename(tmp_path / "lost")
     assert b"newest copy of the state folder" in Attendant(ready(tmp_path)).handle(task(site)[0])
+
+
+def test_a_full_disk_spends_nothing_and_the_site_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    site = ready(tmp_path)
+    attendant, (message, envelope) = Attendant(site), task(site)
+    attendant.handle(hello(site))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        refused = attendant.handle(message)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert kind_of(refused) == "refusal" and b"room on disk" in refused
+    with Ledger(tmp_path / "state" / "ledger.jsonl") as ledger:
+        assert not ledger.entries
+    decode_sealed(attendant.handle(message), envelope)
+
+
+def test_a_site_that_dies_while_it_pays_pays_once_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = ready(tmp_path)
+    charge = type(site.sites).charge
+
+    def dies(sites: Sites, client: int, run: str) -> None:
+        charge(sites, client, run)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Sites, "charge", dies)
+    with pytest.raises(KeyboardInterrupt):
+        Attendant(site).handle(task(site)[0])
+    monkeypatch.undo()
+    message, envelope = task(site)
+    decode_sealed(Attendant(ready(tmp_path)).handle(message), envelope)
+    with Ledger(tmp_path / "state" / "ledger.jsonl") as ledger:
+        assert len(ledger.entries) == 1
 
 
 def test_an_older_copy_of_the_ledger_is_refused(tmp_path: Path) -> None:

@@ -98,8 +98,10 @@ class Participant:
 
     def _joined(self, envelope: Envelope) -> Kept:
         """What the site keeps once it has paid for the run and joined the round."""
+        if not self.store.kept.run:  # first of all: a crash while it pays is no state that was lost
+            self.store.save(replace(self.store.kept, run=envelope.run))
         kept = self.store.kept
-        paid = kept.paid if kept.run else self._pay(envelope.run)
+        paid = kept.paid or self._pay(envelope.run)  # at most once per run
         if not len(self.sites.join(_ALONE, envelope.round)):
             raise WireError("a round within this site's budget", "one more", "leave the site out")
         return replace(
