@@ -22,17 +22,20 @@ MAKERS = {
         "federation/site.py",
         "federation/masking.py",  # one site of a stack of sealed shares
         "federation/secure/party.py",  # a sealed share under masks
+        "federation/product_party.py",  # a party's noised shares of products, under masks
         "runtime/wire.py",
     },
     "Receipt": {
         "privacy/gaussian.py",
         "privacy/integer.py",
+        "privacy/products.py",
         "privacy/pure.py",
         "privacy/ledger.py",
         "runtime/wire.py",
     },
     "add_noise": {"privacy/gaussian.py", "privacy/integer.py", "federation/site.py"},
-    "discrete_gaussian": {"privacy/integer.py"},
+    "Columned": {"federation/site.py"},  # rows within a party's bound, for products
+    "discrete_gaussian": {"privacy/integer.py", "privacy/products.py"},
     "choose": {"privacy/select.py"},
     "respond": {"privacy/respond.py"},
     "NoiseSource": {"rng.py", "simulation/journal.py"},
