@@ -442,6 +442,7 @@ def test_a_cap_below_the_study_joins_fewer_rounds_or_adds_noise(tmp_path: Path) 
     assert spent(tmp_path, "a") <= 1.0 < 2.9 < spent(tmp_path, "b") <= 3.0
 
 
+@pytest.mark.slow
 def test_a_cap_on_steps_limits_the_rounds_since_steps_are_noised_as_planned(
     tmp_path: Path,
 ) -> None:

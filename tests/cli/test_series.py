@@ -101,6 +101,7 @@ def test_sample_writes_wide_tables_and_arrays_of_the_same_series(
     assert np.allclose(long[["CO", "cars"]].to_numpy().reshape(50, 12, 2), series)
 
 
+@pytest.mark.slow
 def test_evaluate_shows_the_error_of_repeating_the_last_step(place: Path, tmp_path: Path) -> None:
     real = ("--real", place / "station.csv", "--out", tmp_path / "report")
     text = invoke("evaluate", place / "release", *real, "--quiet")

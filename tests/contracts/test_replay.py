@@ -168,7 +168,13 @@ HONEST = {
 }
 
 
-@pytest.mark.parametrize("unit, trust, own", HONEST.values(), ids=HONEST)
+@pytest.mark.parametrize(
+    "unit, trust, own",
+    [
+        pytest.param(*terms, id=name, marks=[pytest.mark.slow] if terms[2] else [])
+        for name, terms in HONEST.items()
+    ],
+)
 def test_dpd_fvae_moves_what_is_noised_by_no_more_than_declared(
     tmp_path: Path, unit: str, trust: str, own: dict
 ) -> None:

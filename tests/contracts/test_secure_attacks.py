@@ -318,6 +318,7 @@ def seen(plan: PrivacyPlan) -> float:
     return lower_bound(views(plan, WITH, 1), views(plan, WITHOUT, 2), plan.delta)
 
 
+@pytest.mark.slow
 def test_what_a_server_and_a_colluder_see_fits_the_claim() -> None:
     plan = three_sites()
     claim = claims(plan, "os")[0]
@@ -325,6 +326,7 @@ def test_what_a_server_and_a_colluder_see_fits_the_claim() -> None:
     assert 0 <= seen(plan) <= claim.epsilon
 
 
+@pytest.mark.slow
 def test_shares_that_are_much_too_small_are_seen_through(monkeypatch: Patch) -> None:
     """So the test above can fail."""
     plan = three_sites()

@@ -61,6 +61,7 @@ def test_sites_with_and_without_rows_refuse_the_same_tasks(
     check(recipe, recipe.init(rng=Streams.from_seed(0)))
 
 
+@pytest.mark.slow
 def test_a_class_left_out_of_a_frozen_encoders_latents_tells_no_label() -> None:
     """``centre`` without the last class made sites fail whose batch held one of that class."""
     own = {**SMALL["dpd_fvae"], "encoder": "frozen", "warm_start": 0.3, "warm_steps": 2}

@@ -67,6 +67,7 @@ def tables(draw: st.DrawFn) -> tuple[Schema, Records]:
     return schema, from_frame(frame, schema)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(tables())
 def test_decoding_an_encoded_table_gives_it_back_exactly(table: tuple[Schema, Records]) -> None:
@@ -77,6 +78,7 @@ def test_decoding_an_encoded_table_gives_it_back_exactly(table: tuple[Schema, Re
     pd.testing.assert_frame_equal(decode(schema, encoded.x, encoded.y).frame, records.frame)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(tables(), st.integers(0, 2**32 - 1))
 def test_any_soft_output_decodes_to_a_row_the_schema_allows(

@@ -35,6 +35,7 @@ def test_scores_and_report_are_written_and_marked(table_release, table_records, 
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"report.html", "scores.json"}
 
 
+@pytest.mark.slow
 def test_same_streams_give_the_same_bytes(table_release, table_records, tmp_path) -> None:
     outs = [tmp_path / name for name in ("a", "b", "c")]
     for out, seed in zip(outs, (1, 1, 2), strict=True):
@@ -44,6 +45,7 @@ def test_same_streams_give_the_same_bytes(table_release, table_records, tmp_path
         assert (outs[0] / name).read_bytes() != (outs[2] / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_files_are_read_by_the_schema_and_given_test_rows_are_used(
     table_release, table_records, tmp_path
 ) -> None:
@@ -74,6 +76,7 @@ def test_scores_are_refused_inside_another_release(table_release, table_records,
             evaluate(table_release, table_records, out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["report.html", "scores.json"])
 def test_an_earlier_report_is_kept_until_it_is_removed_and_other_files_always(
     name: str, table_release, table_records, tmp_path
@@ -89,6 +92,7 @@ def test_an_earlier_report_is_kept_until_it_is_removed_and_other_files_always(
     assert (tmp_path / "mine.txt").read_text() == "keep"
 
 
+@pytest.mark.slow
 def test_a_file_in_the_way_and_a_full_disk_are_output_errors(
     table_release, table_records, tmp_path, monkeypatch
 ) -> None:
@@ -169,6 +173,7 @@ def test_what_is_being_done_leaves_room_for_a_bar(kind, request, tmp_path, short
     assert len(stages) > 3 and max(map(len, stages)) <= 42, stages
 
 
+@pytest.mark.slow
 def test_reading_images_is_part_of_the_bar(image_release, image_records, tmp_path) -> None:
     for i, (pixels, name) in enumerate(
         zip(image_records.images, image_records.labels, strict=True)
@@ -215,6 +220,7 @@ def test_synthetic_rows_need_no_person(table_release, tmp_path) -> None:
     assert scores.rows["train"] + scores.rows["test"] == 40
 
 
+@pytest.mark.slow
 def test_names_from_the_schema_cannot_become_markup(table_release, table_records, tmp_path) -> None:
     scores = evaluate(table_release, table_records, tmp_path / "out")
     page = scores.report.read_text()
@@ -222,6 +228,7 @@ def test_names_from_the_schema_cannot_become_markup(table_release, table_records
     assert not re.search(r"<script|javascript:|onload=", page)
 
 
+@pytest.mark.slow
 def test_claims_without_epsilon_stay_strict_json(table_release, table_records, tmp_path) -> None:
     nothing = replace(table_release.claims[0], epsilon=None, epsilon_rdp=None)
     table_release.claims = (nothing,)
@@ -341,6 +348,7 @@ def test_single_series_are_shown_and_marked_as_real_records(reports) -> None:
     assert all("Single series" not in page.read_text() for page in reports[:2])
 
 
+@pytest.mark.slow
 def test_overlapping_windows_are_a_note(series_release, series_records, tmp_path) -> None:
     series_release.schema = replace(series_release.schema, layout="recording", stride=3)
     out = evaluate(series_release, series_records, tmp_path / "out")
@@ -349,6 +357,7 @@ def test_overlapping_windows_are_a_note(series_release, series_records, tmp_path
     assert given.notes == ()
 
 
+@pytest.mark.slow
 def test_series_are_scored_the_same_twice(series_release, series_records, tmp_path) -> None:
     for out in ("a", "b"):
         evaluate(series_release, series_records, tmp_path / out)
@@ -379,6 +388,7 @@ def test_no_figure_is_minus_nothing(reports) -> None:
         assert "-0.0," not in (report.parent / "scores.json").read_text()
 
 
+@pytest.mark.slow
 def test_rows_tested_on_themselves_are_remarked(table_release, table_records, tmp_path) -> None:
     write(table_records, tmp_path / "real.csv")
     order = np.random.default_rng(0).permutation(len(table_records))
@@ -393,6 +403,7 @@ def test_rows_tested_on_themselves_are_remarked(table_release, table_records, tm
     assert not any("themselves" in line for line in other.verdict.remarks)
 
 
+@pytest.mark.slow
 def test_many_rows_are_thinned_before_they_are_encoded_and_said_so(
     table_release, table_records, tmp_path, monkeypatch
 ) -> None:

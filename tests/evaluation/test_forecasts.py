@@ -44,6 +44,7 @@ def mae(train: np.ndarray, test: np.ndarray, seed: int = 0) -> float:
     return float(learn(train, test, Streams.from_seed(seed), silent).mean())
 
 
+@pytest.mark.slow
 def test_constant_series_are_predicted_and_the_error_is_in_units_of_the_range() -> None:
     low, high = (np.full((40, 10, 2), v, np.float32) for v in (0.2, 0.7))
     assert mae(low, low) < 0.02
@@ -63,6 +64,7 @@ def test_best_guess_of_uniform_noise_is_off_by_a_quarter() -> None:
     assert mae(noise(2000, 0), noise(500, 1)) == pytest.approx(0.25, abs=0.02)
 
 
+@pytest.mark.slow
 def test_same_streams_give_the_same_error_and_others_do_not() -> None:
     data = waves(60, 0), waves(30, 1)
     assert mae(*data) == mae(*data) != mae(*data, seed=1)
@@ -88,6 +90,7 @@ def test_one_channel_is_enough() -> None:
         assert errors.shape == (20,) and errors.max() < 1
 
 
+@pytest.mark.slow
 def test_scores_stand_beside_those_of_real_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forecasts, "FORECASTING", SHORT)
     monkeypatch.setattr(forecasts, "MOST", 250)

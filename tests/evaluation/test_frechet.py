@@ -124,6 +124,7 @@ def test_fid_stands_beside_the_other_and_names_its_weights(monkeypatch) -> None:
     assert "150 synthetic and 150 real" in found.remarks[1] and "abab" in found.remarks[1]
 
 
+@pytest.mark.slow
 def test_report_shows_both_for_images_only(
     image_release, image_records, table_release, table_records, tmp_path: Path, monkeypatch
 ) -> None:

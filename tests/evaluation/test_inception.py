@@ -62,6 +62,7 @@ def test_network_has_the_size_and_the_names_of_the_public_file() -> None:
     assert shapes["Mixed_7b.branch_pool.conv.weight"] == (192, 1280, 1, 1)
 
 
+@pytest.mark.slow
 def test_grey_images_are_the_colour_images_of_three_equal_channels(network) -> None:
     x = np.random.default_rng(0).random((3, 30)).astype(np.float32)
     grey = features(network, GREY, x)

@@ -63,6 +63,7 @@ def test_beside_the_students_stands_what_takes_no_learning() -> None:
     assert plain(found)["students"][0]["scores"][0]["guess"]["n"] == 90
 
 
+@pytest.mark.slow
 def test_same_streams_give_the_same_scores() -> None:
     data = (rows(60, 0), rows(60, 1), rows(60, 2))
     assert run(*data) == run(*data)
@@ -125,6 +126,7 @@ def test_progress_never_goes_back_and_ends_full() -> None:
     assert seen == sorted(seen) and seen[0] == 0 and seen[-1] == 1
 
 
+@pytest.mark.slow
 def test_image_students_are_the_three_of_the_paper() -> None:
     schema = Schema("image", "i", 9, classes=("a", "b"), shape=(4, 4))
     draw = np.random.default_rng(0)

@@ -123,6 +123,7 @@ def test_a_penalty_shrinks_weights_that_the_loss_leaves_alone() -> None:
     assert fitted.abs().sum() < start.abs().sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spec",
     [conv_student((8, 8), 2), dense_student(64, 2), mlp_student(64, 2), cnn_student((8, 8), 2)],

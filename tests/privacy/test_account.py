@@ -22,6 +22,7 @@ def epsilon(noise: float, rate: float | None, count: int, delta: float = DELTA) 
     return cost([Event((noise,), rate, count)], delta).epsilon
 
 
+@pytest.mark.slow
 def test_poisson_cohorts_cost_what_is_known() -> None:
     found = cost([Event((1.0,), 0.1, 100)], DELTA)
     assert found.epsilon == pytest.approx(7.05, abs=0.01)
@@ -65,6 +66,7 @@ def test_a_count_costs_as_much_as_a_loop(rate: float | None) -> None:
     assert looped.epsilon_rdp == pytest.approx(once.epsilon_rdp, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_our_events_agree_with_dp_accounting_used_directly() -> None:
     direct = PLDAccountant(RELATIONS.ADD_OR_REMOVE_ONE)
     for _ in range(2):
@@ -80,6 +82,7 @@ def test_doubled_sensitivity_is_above_replace_one_of_sampled_records() -> None:
     assert epsilon(4.0 / 2, 0.1, 20) >= exact.get_epsilon(DELTA)
 
 
+@pytest.mark.slow
 def test_more_noise_costs_less_and_more_rounds_cost_more() -> None:
     by_noise = [epsilon(z, None, 9) for z in (1, 2)]
     assert by_noise == sorted(by_noise, reverse=True)

@@ -254,6 +254,7 @@ def test_a_gap_costs_and_one_that_is_not_small_costs_infinity() -> None:
     assert cost([Event((1e-3,), None, 3, gap=1e-30)], 1e-5).epsilon == math.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", [SITE, RECORD])
 def test_the_view_of_the_server_and_c_sites_tells_no_more_than_claimed(
     mechanism: IntegerGaussian,
@@ -285,6 +286,7 @@ def test_the_view_of_the_server_and_c_sites_tells_no_more_than_claimed(
     assert found > lucky + error / 4, "the attack would not notice that c was ignored"
 
 
+@pytest.mark.slow
 def test_solved_noise_costs_no_more_than_was_asked_for() -> None:
     for mechanism in (SITE, RECORD, replace(RECORD, rate=0.1)):
         solved = solve(plan(mechanism, rounds=3), 1.0)

@@ -19,6 +19,7 @@ def answers(bits: torch.Tensor, epsilon: float, seed: int = 0) -> torch.Tensor:
     return respond(bits, Response(epsilon), source)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.05, 0.8, 3.0])
 def test_the_truth_is_told_as_often_as_promised(epsilon: float) -> None:
     n = 100_000

@@ -133,6 +133,7 @@ def test_messages_follow_the_formula(k, h, epsilon, subset) -> None:
     assert stats.chisquare(observed, [n * p for p in expected.values()]).pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_large_sizes_by_chi_square() -> None:
     d, k, h, epsilon, n = 20_000, 1_000, 12, 6.0, 4_000
     update = torch.linspace(-1, 1, d)[torch.randperm(d, generator=torch.Generator().manual_seed(1))]

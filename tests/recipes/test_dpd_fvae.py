@@ -711,6 +711,7 @@ def _unequal(n: int) -> list[Records]:
 AMPLE = {"unit": "record", "trust": "central", "epsilon": 50.0}
 
 
+@pytest.mark.slow
 def test_a_table_gets_a_warm_start_by_default_and_draws_classes_as_often_as_it_learnt() -> None:
     made = run(study(privacy=AMPLE), _unequal(N), rows=5, seed=0)
     assert len(made.plan.phases) > 1

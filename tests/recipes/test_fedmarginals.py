@@ -73,6 +73,7 @@ def far_apart(rows: pd.DataFrame) -> float:
     return float(np.corrcoef((known["a"] - 0.5).abs(), (known["b"] - 0.5).abs())[0, 1])
 
 
+@pytest.mark.slow
 def test_a_relation_without_correlation_is_kept() -> None:
     kind, rows = schema(), frame()
     made = released(kind, rows).sample(4000, seed=0).frame

@@ -90,22 +90,35 @@ def squash(x: Tensor) -> Tensor:
 
 
 def _fits(a: Tensor, b: Tensor) -> bool:
-    """Whether both factors and the product of every client are aligned, and no vector."""
-    (m, k), n = a.shape[1:], b.shape[2]
+    """Whether every client's factors and product are aligned as they are, and no vector."""
+    return b.shape[2] > 1 and _added(a, b) == (0, 0)
+
+
+def _added(a: Tensor, b: Tensor) -> tuple[int, int]:
+    """Zero rows of ``a``, and inner numbers of both, that align every client.
+
+    Rows of ``a`` first: they are a batch's, few beside the weights, which are then not copied.
+    """
     unit = _ALIGNED // a.element_size()
-    return n > 1 and not (m * k % unit or k * n % unit or m * n % unit)
+    (m, k), n = a.shape[1:], max(b.shape[2], 2)
+    rows, inner = -m % unit, -k % unit
+    for more, deeper in ((0, 0), (rows, 0), (0, inner)):
+        (m_, k_) = (m + more, k + deeper)
+        if not (m_ * k_ % unit or k_ * n % unit or m_ * n % unit):
+            return more, deeper
+    return rows, inner
 
 
 def multiply(a: Tensor, b: Tensor, plus: Tensor | None = None) -> Tensor:
     """`product` without a graph, for what is one node of a graph itself."""
-    (_, rows, inner), columns = a.shape, b.shape[2]
-    if not _fits(a, b):
-        unit = _ALIGNED // a.element_size()
-        a = functional.pad(a, (0, -inner % unit, 0, -rows % unit))
-        b = functional.pad(b, (0, int(columns == 1), 0, -inner % unit))
-        made = torch.bmm(a, b)[:, :rows, :columns]
-        return made.contiguous() if plus is None else made + plus
-    return torch.bmm(a, b) if plus is None else torch.baddbmm(plus, a, b)
+    if _fits(a, b):
+        return torch.bmm(a, b) if plus is None else torch.baddbmm(plus, a, b)
+    rows, columns, (more, deeper) = a.shape[1], b.shape[2], _added(a, b)
+    a = functional.pad(a, (0, deeper, 0, more)) if more or deeper else a
+    lone = int(columns == 1)
+    b = functional.pad(b, (0, lone, 0, deeper)) if lone or deeper else b
+    made = torch.bmm(a, b)[:, :rows, :columns]
+    return made.contiguous() if plus is None else made + plus
 
 
 @contextmanager

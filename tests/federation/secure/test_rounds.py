@@ -42,6 +42,7 @@ def expected(lab: Lab) -> torch.Tensor | None:
     return lab.plain(survivors)
 
 
+@pytest.mark.slow
 def test_the_masked_sum_is_the_plain_one_with_drop_outs_at_every_leg() -> None:
     rng = np.random.default_rng(0)
     whole = void = recovered = 0
@@ -59,6 +60,7 @@ def test_the_masked_sum_is_the_plain_one_with_drop_outs_at_every_leg() -> None:
     assert whole > 600 and void > 100 and recovered > 50
 
 
+@pytest.mark.slow
 def test_neighbours_on_a_ring_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight sites with four peers each; a secret needs four of its five holders."""
     monkeypatch.setattr(graph_module, "degree", lambda *terms: (4, 4))
