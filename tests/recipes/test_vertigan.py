@@ -276,6 +276,7 @@ BAD = {
     "passes over the rows": ({"training": {"epochs": 2}}, "steps"),
     "another optimiser": ({"training": {"optimiser": "sgd"}}, "RMSprop"),
     "cohorts": ({"cohort": {"rate": 0.5}}, "every round"),
+    "an unknown option": ({"recipe": {"depht": 3}}, r"unknown key recipe\.depht"),
     "a trusted server": ({"privacy": {"trust": "central", "noise": 1.0}}, "supports"),
 }
 
