@@ -14,7 +14,6 @@ from typing import Any
 
 from understudy.data.schema import Schema
 from understudy.errors import StudyError
-from understudy.rng import Streams
 from understudy.settings import Settings, known, read, setting
 
 __all__ = [
@@ -108,6 +107,8 @@ def dealt(schema: Schema, many: int | None, options: Mapping[str, Any]) -> tuple
             "neither",
             "say how many parties there are, or which columns each holds",
         )
+    from understudy.rng import Streams  # brings numpy, which study files do without
+
     order = Streams.from_seed(seed).numpy(f"columns {schema.hash}").permutation(len(names))
     held = [{names[at] for at in order[i::many]} for i in range(many)]
     held[0] |= {schema.label} - {None}
