@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from understudy.errors import WireError
+from understudy.errors import PrivacyError, WireError
 from understudy.federation import product_party
 from understudy.federation.product_party import ProductParty, product_place
 from understudy.federation.products import ProductSum, Together, assembled, deal
@@ -18,7 +19,7 @@ from understudy.federation.site import Columned
 from understudy.privacy.mechanism import Use
 from understudy.privacy.plan import Part, Phase, PrivacyPlan
 from understudy.privacy.products import SCALE, Products
-from understudy.rng import NoiseSource, Streams
+from understudy.rng import Draws, NoiseSource, Streams
 
 
 class Held:
@@ -39,7 +40,7 @@ class Held:
         assert isinstance(mechanism, Products)
         use = Use(part, "record", round, self.source.sites(round, [client]))
         rows = mechanism.rounded(self.features[client], client)
-        return Columned(rows, mechanism, client, use)
+        return Columned(rows, mechanism, client, use, self.plan)
 
 
 def setting(
@@ -70,8 +71,15 @@ def plainly(sites: Held) -> np.ndarray:
     return np.asarray(whole.T @ whole / SCALE**2, np.float64)
 
 
+def multiplying(sites: Held) -> Products:
+    mechanism = sites.plan.own.parts[0].mechanism
+    assert isinstance(mechanism, Products)
+    return mechanism
+
+
 def own_noise(sites: Held, party: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    return sites.held(Task(), 0, party).noises()
+    held = sites.held(Task(), 0, party)
+    return held.mechanism.noises(party, held.use.draws)
 
 
 @pytest.fixture
@@ -95,14 +103,18 @@ def test_shares_add_up_to_the_product_exactly(widths: tuple[int, ...]) -> None:
 
 def check_noise(made: ProductSum, sites: Held) -> None:
     """Whoever takes its own noise off what it sees is left with a full one of the other's."""
-    left = total(made) - plainly(sites)
-    spans = made.plan.own.parts[0].mechanism.spans()  # type: ignore[attr-defined]
-    std = made.plan.own.parts[0].mechanism.variances[1] ** 0.5 / SCALE**2  # type: ignore[attr-defined]
-    across = left[spans[0], spans[1]]
+    left, mechanism = total(made) - plainly(sites), multiplying(sites)
+    spans = mechanism.spans()
+    diagonal, beside = (v**0.5 / SCALE**2 for v in mechanism.variances)
     for insider in range(2):
         (own,) = own_noise(sites, insider)[1]
-        seen = across - (own if insider == 0 else own.T) / SCALE**2
-        assert seen.std() == pytest.approx(std, rel=0.1), f"seen by {insider}"
+        seen = left[spans[0], spans[1]] - (own if insider == 0 else own.T) / SCALE**2
+        assert seen.std() == pytest.approx(beside, rel=0.1), f"seen by {insider}"
+    for party, span in enumerate(spans):
+        block = left[span, span]
+        upper = block[np.triu_indices(len(block), 1)]
+        assert upper.std() == pytest.approx(beside, rel=0.15), f"block of {party}"
+        assert np.diagonal(block).std() == pytest.approx(diagonal, rel=0.4), f"diagonal of {party}"
 
 
 def test_each_insider_sees_the_full_noise_of_the_other() -> None:
@@ -110,19 +122,38 @@ def test_each_insider_sees_the_full_noise_of_the_other() -> None:
 
 
 @pytest.mark.parametrize("silent", [0, 1])
-def test_noise_added_by_one_party_only_is_caught(
-    silent: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("where", ["across", "block", "diagonal"])
+def test_noise_that_one_party_leaves_out_is_caught(
+    where: str, silent: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Columned.noises
+    real = Products.noises
 
-    def only(self: Columned) -> tuple[np.ndarray, list[np.ndarray]]:
-        own, others = real(self)
-        return (own * 0, [o * 0 for o in others]) if self.party == silent else (own, others)
+    def less(self: Products, party: int, draws: Draws) -> tuple[np.ndarray, list[np.ndarray]]:
+        own, others = real(self, party, draws)
+        if party != silent:
+            return own, others
+        if where == "across":
+            return own, [each * 0 for each in others]
+        return (np.triu(own, 1) if where == "diagonal" else own * 0), others
 
     made, sites = setting((24, 20), noise=2.0)
-    monkeypatch.setattr(Columned, "noises", only)
-    with pytest.raises(AssertionError, match=f"seen by {1 - silent}"):
+    monkeypatch.setattr(Products, "noises", less)
+    caught = f"seen by {1 - silent}" if where == "across" else f"{where} of {silent}"
+    with pytest.raises(AssertionError, match=caught):
         check_noise(made, sites)
+
+
+def test_a_party_sends_nothing_with_less_noise_than_the_plan_promises() -> None:
+    made, sites = setting((2, 3), noise=2.0)
+    real = sites.held
+
+    def weak(task: Task, round: int, client: int) -> Columned:
+        held = real(task, round, client)
+        return replace(held, mechanism=held.mechanism.with_noise(1.0))
+
+    sites.held = weak  # type: ignore[method-assign]
+    with pytest.raises(PrivacyError, match="noise"):
+        total(made)
 
 
 def parties(many: int = 2) -> tuple[list[ProductParty], Products]:

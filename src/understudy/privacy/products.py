@@ -20,6 +20,7 @@ the argument): the 9 is added to every variance, and `gap` bounds what is left.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -133,6 +134,18 @@ class Products:
         own[np.diag_indices(width)] = diagonal.draw(draws, width)[0]
         others = [w for i, w in enumerate(self.widths) if i != party]
         return own, [beside.draw(draws, width * w)[0].reshape(width, w) for w in others]
+
+    def add_noise(
+        self, blocks: Sequence[np.ndarray], party: int, use: Use
+    ) -> tuple[list[np.ndarray], Receipt]:
+        """A party's own block, as its upper triangle, and its shares of those with each other.
+
+        All with its own noise, modulo 2^64, and the receipt of that noise.
+        """
+        own, others = self.noises(party, use.draws)
+        noises = (own[np.triu_indices(len(own))], *others)
+        noised = [b + noise.view(np.uint64) for b, noise in zip(blocks, noises, strict=True)]
+        return noised, self.receipt(use.part, use.unit, use.round, use.source)
 
     def seal(self, value: Tensor | Bounded, use: Use) -> tuple[Tensor, tuple[Receipt, ...]]:
         """Never: products are sealed in the legs of `federation.products`."""
