@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from understudy.errors import PrivacyError, WireError
-from understudy.federation import product_party
-from understudy.federation.product_party import ProductParty, product_place
+from understudy.federation import product_party, products
+from understudy.federation.product_party import (
+    KEY,
+    ProductParty,
+    between,
+    hidden,
+    product_place,
+    times,
+)
 from understudy.federation.products import ProductSum, Together, assembled, deal
 from understudy.federation.recipe import Task
+from understudy.federation.secure.keys import unlock
 from understudy.federation.secure.roster import identities
 from understudy.federation.site import Columned
 from understudy.privacy.mechanism import Use
 from understudy.privacy.plan import Part, Phase, PrivacyPlan
-from understudy.privacy.products import SCALE, Products
+from understudy.privacy.products import MODULUS, SCALE, Products
 from understudy.rng import Draws, NoiseSource, Streams
 
 
@@ -162,23 +171,119 @@ def parties(many: int = 2) -> tuple[list[ProductParty], Products]:
     return [ProductParty(identity, roster) for identity in each], mechanism
 
 
-def test_the_server_learns_nothing_from_a_share_without_the_other() -> None:
-    """With what it dealt taken off, a share is uniform: it changes with the parties' keys alone."""
-    seen = []
-    for _ in range(2):
-        made, _ = setting((2, 2), rows=4)
-        shares: dict[int, np.ndarray] = {}
-        real = made._words
+def check_uniform(words: np.ndarray) -> None:
+    """By Pearson's test in 16 cells: a chance below 1e-9 to refuse uniform words."""
+    counts = np.bincount((words.ravel() >> np.uint64(MODULUS - 4)).astype(int), minlength=16)
+    expected = words.size / 16
+    assert ((counts - expected) ** 2 / expected).sum() < 75, "not uniform"
 
-        def words(sealed: object, part: Part, round: int, real=real, shares=shares) -> np.ndarray:  # type: ignore[no-untyped-def]
-            found = real(sealed, part, round)
-            shares[len(shares)] = found
-            return found
 
-        made._words = words  # type: ignore[method-assign]
-        total(made)
-        seen.append(shares[0][3:])
-    assert (np.abs(seen[0].astype(float) - seen[1].astype(float)) > 2.0**40).all()
+def without_the_deal(made: ProductSum, sites: Held, dealt: list[bytes]) -> list[np.ndarray]:
+    """Both shares of one round, less all of them but noise and pair mask."""
+    sent: list[np.ndarray] = []
+    real = type(made)._words
+    made._words = lambda *given: sent.append(real(made, *given)) or sent[-1]  # type: ignore
+    total(made)
+    place = product_place(made.roster, b"study", "run", 0)
+    rows = [sites.held(Task(), 0, i).rows.view(np.uint64) for i in range(2)]
+    masks = [hidden(place, dealt[i][:32], i, *rows[i].shape) for i in range(2)]
+    shape = (rows[0].shape[1], rows[1].shape[1])
+    correction = np.frombuffer(dealt[1][32:], np.uint64).reshape(shape)
+    first = times(rows[0], rows[1] - masks[1]) + between(place, dealt[0][:32], (0, 1), shape)
+    second = times(masks[1], rows[0] - masks[0]) + correction.T
+    shares = [words[-first.size :] for words in sent]
+    known = (first.ravel(), second.ravel())
+    return [(s - k) & np.uint64(2**MODULUS - 1) for s, k in zip(shares, known, strict=True)]
+
+
+def check_blind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of a share is uniform, and new whenever the keys are, with all else the same."""
+    made, sites = setting((24, 20))
+    fixed = deal(product_place(made.roster, b"study", "run", 0), multiplying(sites))
+    monkeypatch.setattr(products, "deal", lambda *_: fixed)
+    one, other = (without_the_deal(made, sites, fixed) for _ in range(2))
+    for party in range(2):
+        check_uniform(one[party])
+        check_uniform((one[party] - other[party]) & np.uint64(2**MODULUS - 1))
+
+
+def test_a_share_without_the_other_is_uniform_to_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    check_blind(monkeypatch)
+
+
+@pytest.mark.parametrize("party", [0, 1])
+def test_a_share_without_its_pair_mask_is_caught(
+    party: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = ProductParty._under_mask
+
+    def bare(self: ProductParty, share: np.ndarray, *rest: object) -> np.ndarray:
+        return share if self.client == party else real(self, share, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ProductParty, "_under_mask", bare)
+    with pytest.raises(AssertionError, match=r"not uniform|void"):
+        check_blind(monkeypatch)
+
+
+def test_a_pair_mask_that_the_server_could_know_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(product_party, "pair_mask", lambda *_: bytes(32))
+    with pytest.raises(AssertionError, match="not uniform"):
+        check_blind(monkeypatch)
+
+
+def check_rows_hidden() -> None:
+    """Masked rows and their keys do not open with anything the server has, and never repeat."""
+    (first, second), mechanism = parties()
+    place = product_place(first.roster, b"s", "run", 0)
+    sessions, keys = zip(*(p.keys(place, bytes(32)) for p in (first, second)), strict=True)
+    dealt = deal(place, mechanism)
+    told, rows = b"".join(keys) + dealt[0], np.ones((6, 2), np.int64)
+    session, sent = first.matrices(place, sessions[0], told, rows)
+    _, again = first.matrices(place, sessions[0], told, rows)
+    assert sent[KEY:] != again[KEY:], "repeated"
+    known = bytes(32) + told + dealt[1] + place.salt + place.roster + session.task
+    bound = product_party._bound(place, session, 0)
+    for start in range(len(known) - 31):
+        for locked in (sent[:KEY], sent[KEY:]):
+            with pytest.raises(WireError):
+                unlock(known[start : start + 32], locked, bound)
+
+
+def test_masked_rows_are_hidden_from_the_server() -> None:
+    check_rows_hidden()
+
+
+def test_a_key_of_masked_rows_that_repeats_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(product_party, "os", SimpleNamespace(urandom=bytes))
+    with pytest.raises(AssertionError, match="repeated"):
+        check_rows_hidden()
+
+
+def test_a_key_of_masked_rows_that_the_server_has_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fresh = iter((bytes(32), b"other than the first, as it were"))
+    monkeypatch.setattr(product_party, "os", SimpleNamespace(urandom=lambda _: next(fresh)))
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        check_rows_hidden()
+
+
+def test_a_party_that_sends_larger_numbers_reads_a_row_of_another() -> None:
+    """Why nothing is claimed against a party that departs from the protocol."""
+    made, sites = setting((3, 2))
+    real = sites.held
+
+    def cheating(task: Task, round: int, client: int) -> Columned:
+        held, rows = real(task, round, client), np.zeros((35, 2), np.int64)
+        rows[7] = 2**40
+        return replace(held, rows=rows) if client == 1 else held
+
+    victim = real(Task(), 0, 0).rows[7]
+    sites.held = cheating  # type: ignore[method-assign]
+    read = total(made)[:3, 3] * SCALE**2 / 2**40
+    assert np.abs(read - victim).max() < 1  # noise and all
 
 
 def test_a_second_deal_in_one_round_is_refused() -> None:

@@ -2,7 +2,8 @@
 
 `federation.products` has the protocol and what it promises. A party refuses keys that are unsigned
 or of another round, study or task, a second deal in one round, and masked rows that were not made
-for it in this round.
+for it in this round. It cannot tell how large the numbers behind masked rows are: every party must
+follow the protocol (a party that sends larger numbers can read others' rows).
 """
 
 from __future__ import annotations
@@ -125,9 +126,7 @@ class ProductParty:
         blocks, receipt = held.noised([own, *self._shares(place, session, rows, masked)])
         under = (
             self._under_mask(share, place, agreed, peer).ravel()
-            for (peer, agreed), share in zip(
-                self._agreed(session, "mask"), blocks[1:], strict=True
-            )
+            for (peer, agreed), share in zip(self._agreed(session, "mask"), blocks[1:], strict=True)
         )
         return np.concatenate([blocks[0], *under]) & np.uint64(2**MODULUS - 1), receipt
 
