@@ -52,7 +52,7 @@ class Products:
 
     Guarantee: to whoever sees the sum and all but one party's noise, one use is a Gaussian
     mechanism with multiplier ``noise`` for a record at all parties, up to `gap`. It breaks if a
-    party does not bound its rows or does not add its noise.
+    party does not add its noise, or does not bound its rows: it can then read others' rows.
     """
 
     widths: tuple[int, ...]
@@ -111,7 +111,7 @@ class Products:
         if features.shape[1] != self.widths[party] or len(features) > self.most:
             raise PrivacyError(
                 f"{self.widths[party]} features of at most {self.most:,} records",
-                f"{list(features.shape)}",
+                "more records" if len(features) > self.most else "other features",
                 "fix the recipe, or raise records in the schema",
             )
         limit = math.floor(self.norms[party] * SCALE**2)
