@@ -26,7 +26,9 @@ def test_two_parties_align_by_files(tmp_path: Path) -> None:
     for name, frame in frames.items():
         frame.to_csv(f"{at[name]}.csv", index=False)
         blind = ("blind", f"{at[name]}.csv", "--id", "ssn", "--key", f"{at[name]}.key")
-        assert "learn which of their own people" in said(*blind, "-o", f"{at[name]}.blind")
+        told = said(*blind, "-o", f"{at[name]}.blind")
+        assert "learn which of their own people" in told
+        assert "how many people any of the others have in common" in told
         assert stat.S_IMODE(Path(f"{at[name]}.key").stat().st_mode) == 0o600
     pairs = (("clinic", "insurer"), ("insurer", "clinic"))
     for me, other in pairs:

@@ -25,6 +25,13 @@ def test_scalars_commute_and_hide_identifiers() -> None:
     assert not set(map(bytes, sent_a.points)) & set(map(bytes, sent_b.points))
 
 
+def test_a_third_party_learns_how_many_people_two_others_share_that_it_does_not_have() -> None:
+    """As the module says of three parties or more: all see all lists that everyone multiplied."""
+    (a, sent_a), (b, sent_b), (c, _) = blind(["x", "y", "z"]), blind(["z", "y"]), blind(["w"])
+    lists = answer(c, answer(b, sent_a)), answer(c, answer(a, sent_b))
+    assert len(set(map(bytes, lists[0].points)) & set(map(bytes, lists[1].points))) == 2
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [

@@ -14,6 +14,7 @@ from understudy.privacy.claim import claims
 from understudy.privacy.columns import OTHERS
 from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.plan import Part, Phase, PrivacyPlan
+from understudy.privacy.products import Products
 from understudy.privacy.seen import Seen, gaussian_delta, seen_epsilon
 
 Q, T, DELTA = 0.01, 1000, 1e-5
@@ -110,6 +111,34 @@ def test_parts_of_single_parties_belong_to_parties() -> None:
 def test_every_claim_says_what_alignment_reveals() -> None:
     for claim in claims(short(40.0, 80.0), "os"):
         assert any("by aligning their rows" in caveat for caveat in claim.caveats)
+
+
+def multiplied() -> PrivacyPlan:
+    mechanism = Products((2, 2), (1.0, 1.0), most=50, noise=2.0)
+    part = Part("moments", (4, 4), "sum", "client", mechanism)
+    return PrivacyPlan("record", "local", (Phase((part,), 1, 2),), 50, DELTA, held="columns")
+
+
+def test_claims_on_products_hold_for_parties_and_servers_that_follow_the_protocol() -> None:
+    *held, with_server, departing = claims(multiplied(), "os")
+    assert len(held) == 4
+    for claim in held:
+        assert claim.private and "every party follows the protocol" in claim.trust
+        assert "the server deals as written" in claim.trust
+        if "other parties" in claim.adversary:
+            assert "follow the protocol" in claim.adversary
+    assert not with_server.private and not departing.private
+    assert departing.adversary == "a party that departs from the protocol"
+
+
+def test_claims_without_products_say_nothing_of_dealing() -> None:
+    for claim in claims(short(4.0, 8.0), "os"):
+        assert "deals" not in claim.trust and "departs" not in claim.adversary
+
+
+def test_claims_say_whether_the_server_learns_how_many_people_there_are() -> None:
+    for made, said in ((multiplied(), "rows are padded"), (short(4.0, 8.0), "how long")):
+        assert any(said in caveat for caveat in claims(made, "os")[0].caveats)
 
 
 def test_a_plan_of_parties_is_the_same_after_json() -> None:

@@ -96,10 +96,11 @@ def test_one_seed_gives_one_release_together_and_apart(tmp_path: Path) -> None:
 
 
 def test_claims_name_outsiders_insiders_and_what_is_lost() -> None:
-    outside, _, insider, _, lost = claims(build(study()).plan, "os")
+    outside, _, insider, _, lost, departing = claims(build(study()).plan, "os")
     assert outside.epsilon == pytest.approx(20.0, rel=0.01) and "server" in outside.adversary
     assert insider.epsilon == outside.epsilon and "other parties" in insider.adversary
     assert lost.epsilon is None and lost.adversary == "the server together with a party"
+    assert departing.epsilon is None and "departs from the protocol" in departing.adversary
 
 
 def test_the_matrix_without_noise_gives_the_moments_of_the_rows() -> None:

@@ -192,7 +192,10 @@ def _save(frame: pd.DataFrame, path: Path) -> None:
         raise unwritable(str(path), error) from error
 
 
-_TOLD = "All parties learn which of their own people each of the others knows, and how many it has."
+_TOLD = (
+    "All parties learn which of their own people each of the others knows, how many it has, and, "
+    "with three parties or more, how many people any of the others have in common."
+)
 
 
 def _say(json: bool, done: str, output: Path) -> None:

@@ -13,7 +13,9 @@ there are. X25519 keeps to u-coordinates, takes points of the curve and of its t
 are secure, and its scalars are multiples of 8, so that nothing of small order is left over.
 
 What it reveals: to every party, how many identifiers each other party has, and which of *its own*
-people each of the others has; to nobody, the others' identifiers. Whether a hash lies on the curve
+people each of the others has; to nobody, the others' identifiers. With three parties or more, all
+see all lists that everyone has multiplied, so each party also learns how many people any of the
+others have in common, those that it does not have included. Whether a hash lies on the curve
 or on the twist survives blinding, so each party also learns how many of another's do: about half.
 A party that lies about its list, or adds guesses to it, learns whether those are in the others'.
 """

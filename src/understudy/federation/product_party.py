@@ -2,12 +2,14 @@
 
 `federation.products` has the protocol and what it promises. A party refuses keys that are unsigned
 or of another round, study or task, a second deal in one round, and masked rows that were not made
-for it in this round.
+for it in this round. It cannot tell how large the numbers behind masked rows are: every party must
+follow the protocol (a party that sends larger numbers can read others' rows).
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -27,7 +29,7 @@ from understudy.federation.secure.party import Party, cut, pair_mask
 from understudy.federation.secure.roster import Identity, Place, Roster
 from understudy.federation.secure.session import Session
 from understudy.federation.site import Columned
-from understudy.privacy.clip import Sealed
+from understudy.privacy.clip import Receipt, Sealed
 from understudy.privacy.products import MODULUS, Products
 
 __all__ = [
@@ -115,27 +117,36 @@ class ProductParty:
         return session, locked + lock(key, masked.tobytes(), bound)
 
     def products(
-        self, place: Place, session: Session, told: bytes, held: Columned, mechanism: Products
-    ) -> np.ndarray:
+        self, place: Place, session: Session, told: bytes, held: Columned
+    ) -> tuple[np.ndarray, Receipt]:
         """Leg 3: this party's noisy block and its noisy, masked shares of all others it is in."""
-        rows, me = held.rows.view(np.uint64), self.client
-        masked = self._others(place, session, told, mechanism)
+        rows = held.rows.view(np.uint64)
+        masked = self._others(place, session, told, held.mechanism)
+        own = times(rows, rows)[np.triu_indices(rows.shape[1])]
+        blocks, receipt = held.noised([own, *self._shares(place, session, rows, masked)])
+        under = (
+            self._under_mask(share, place, agreed, peer).ravel()
+            for (peer, agreed), share in zip(self._agreed(session, "mask"), blocks[1:], strict=True)
+        )
+        return np.concatenate([blocks[0], *under]) & np.uint64(2**MODULUS - 1), receipt
+
+    def _shares(
+        self, place: Place, session: Session, rows: np.ndarray, masked: Mapping[int, np.ndarray]
+    ) -> list[np.ndarray]:
+        """This party's shares ``[d, dⱼ]`` of the products with each other's rows."""
+        me, found = self.client, []
         seed, corrections = session.held[me][:32], session.held[me][32:]
-        mask, start = hidden(place, seed, me, *rows.shape), 0
-        own, noises = held.noises()
-        shares = [(times(rows, rows) + own.view(np.uint64))[np.triu_indices(rows.shape[1])]]
-        for (peer, agreed), noise in zip(self._agreed(session, "mask"), noises, strict=True):
-            shape = (rows.shape[1], mechanism.widths[peer])
+        mask = hidden(place, seed, me, *rows.shape)
+        for peer, other in masked.items():
+            shape = (rows.shape[1], other.shape[1])
             if me < peer:
-                share = times(rows, masked[peer]) + between(place, seed, (me, peer), shape)
-            else:
-                size = 8 * shape[0] * shape[1]
-                made = np.frombuffer(corrections[start : start + size], np.uint64)
-                start += size
-                share = times(mask, masked[peer]) + made.reshape(shape[::-1]).T
-            share = share + noise.view(np.uint64)
-            shares.append(self._under_mask(share, place, agreed, peer).ravel())
-        return np.concatenate(shares) & np.uint64(2**MODULUS - 1)
+                found.append(times(rows, other) + between(place, seed, (me, peer), shape))
+                continue
+            size = 8 * shape[0] * shape[1]
+            made, corrections = corrections[:size], corrections[size:]
+            correction = np.frombuffer(made, np.uint64).reshape(shape[::-1]).T
+            found.append(times(mask, other) + correction)
+        return found
 
     def _under_mask(self, share: np.ndarray, place: Place, agreed: bytes, peer: int) -> np.ndarray:
         """With the mask of the pair, which the first of the two adds and the second subtracts."""
@@ -191,6 +202,6 @@ def sealed_products(
     party: ProductParty, place: Place, session: Session, told: bytes, held: Columned
 ) -> Sealed:
     """A party's shares with the receipt of its noise."""
-    words = party.products(place, session, told, held, held.mechanism)
+    words, receipt = party.products(place, session, told, held)
     parts = {held.use.part.name: torch.from_numpy(words.view(np.int64).copy())[None]}
-    return Sealed("masked", place.round, parts, (held.receipt,))
+    return Sealed("masked", place.round, parts, (receipt,))

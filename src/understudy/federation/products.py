@@ -12,8 +12,8 @@ server adds up shares of XᵀY in which both have put noise (`privacy.products`)
    mask Pᵢⱼ that i adds and j subtracts; the server adds the two shares. A party's own block
    XᵢᵀXᵢ is sent with its noise as it is.
 
-Guarantee, for a server that follows the protocol and works with no party, while parties may work
-with each other.
+Guarantee, if every party follows the protocol (a party that sends larger numbers can read others'
+rows), the server deals as written and works with no party; parties may work with each other.
 
 * *A party* sees masked rows Eⱼ = Xⱼ − Uⱼ, uniform as long as it does not know j's seed, its own
   seed and corrections, which hide UᵢᵀUⱼ behind Zᵢⱼ and Uᵢ, and the noisy total. It knows its own
@@ -25,12 +25,15 @@ with each other.
   server does not have, a share is uniform, and only the sum of the two says anything: the product
   and both noises.
 * *The server together with a party* sees everything the others hold: it takes the masks off.
+* *A party that departs from the protocol* can read others' rows: nothing bounds the rows behind the
+  Eⱼ that it sends, and one row of huge numbers, zeros elsewhere, lifts that row above the noise.
 * All masks are bound to the round, so a seed that is dealt twice in different rounds masks twice
   differently; a second deal within a round is refused, and a party's rows are masked only once.
-* The number of rows does not show to the server: rows are padded to the public number of records.
+* The number of rows does not show in messages to the server: rows are padded to the public number.
 
-It rests on X25519, ed25519, HKDF-SHA256, AES-256-CTR and ChaCha20-Poly1305. A party can spoil the
-sum by sending other numbers. If one leaves, the round is void, stays charged, and there is no sum.
+It rests on X25519, ed25519, HKDF-SHA256, AES-256-CTR and ChaCha20-Poly1305. A party can also
+spoil the sum by sending other numbers. If one leaves, the round is void, stays charged, and there
+is no sum.
 """
 
 from __future__ import annotations

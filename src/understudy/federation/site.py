@@ -48,16 +48,16 @@ class Columned:
     mechanism: Products
     party: int
     use: Use
+    plan: PrivacyPlan
 
-    def noises(self) -> tuple[np.ndarray, list[np.ndarray]]:
-        """The party's own noise on each product that it has a part in; drawn once a round."""
-        return self.mechanism.noises(self.party, self.use.draws)
+    def noised(self, blocks: Sequence[np.ndarray]) -> tuple[list[np.ndarray], Receipt]:
+        """The party's block and shares with its own noise, and the receipt; once a round.
 
-    @property
-    def receipt(self) -> Receipt:
-        """Of that noise."""
-        use = self.use
-        return self.mechanism.receipt(use.part, use.unit, use.round, use.source)
+        Refused where that is less noise than the plan promises.
+        """
+        found, receipt = self.mechanism.add_noise(blocks, self.party, self.use)
+        self.plan.admits([receipt])
+        return found, receipt
 
 
 @dataclass
@@ -142,7 +142,7 @@ class Site:
             raise PrivacyError("a part of products", use.part.mechanism.name, "fix the recipe")
         (party,), mechanism = self.ids, use.part.mechanism
         rows = mechanism.rounded(features(*self.data.rows(0)), party)
-        return Columned(rows, mechanism, party, use)
+        return Columned(rows, mechanism, party, use, self.plan)
 
     def sample(self, part: str) -> Tensor:
         """The records of one batch, as the plan promises: ``[n, 2]``, site of the stack and row.

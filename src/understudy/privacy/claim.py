@@ -18,7 +18,7 @@ from understudy.privacy.account import (
     rdp_epsilon,
     round_up,
 )
-from understudy.privacy.columns import ALIGNED, OTHERS, column_claims, known_batches
+from understudy.privacy.columns import OTHERS, column_caveats, column_claims, known_batches
 from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.integer import IntegerGaussian, default_shares
 from understudy.privacy.plan import Phase, PrivacyPlan, claim_terms, default_delta
@@ -218,7 +218,7 @@ def _precision(events: tuple[Event, ...]) -> tuple[str, ...]:
 
 def _unit_caveat(plan: PrivacyPlan) -> tuple[str, ...]:
     if plan.held == "columns":
-        return (ALIGNED,)
+        return column_caveats(plan)
     if plan.unit == "record":
         return ("one row is protected: a person with several rows is protected less",)
     if plan.unit == "person":

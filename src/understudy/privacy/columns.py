@@ -5,6 +5,10 @@ sample, is one event for it, with 1/z² = Σ 1/zᵢ² (`Phase.promise`). An outs
 server that works with no party) does not know shared batches; a party does, and gets a claim of
 its own, without amplification, about what the *other* parties hold: whoever took part in the
 alignment knows who is in the table.
+
+Claims on products (`federation.products`) hold if every party follows the protocol (a party that
+sends larger numbers can read others' rows) and the server deals as written; so nothing is claimed
+against a party that departs from it.
 """
 
 from __future__ import annotations
@@ -18,18 +22,37 @@ if TYPE_CHECKING:
     from understudy.privacy.claim import Claim
     from understudy.privacy.plan import PrivacyPlan
 
-__all__ = ["ALIGNED", "OTHERS", "column_claims", "known_batches"]
+__all__ = ["OTHERS", "column_caveats", "column_claims", "known_batches"]
 
 OTHERS = "its values at the other parties, or none"
-ITS_OWN = "its values at that party, or none"
-EVERYWHERE = "its values at every party, or none"
-ALIGNED = (
+_ITS_OWN = "its values at that party, or none"
+_EVERYWHERE = "its values at every party, or none"
+_ALIGNED = (
     "a record is one person's row at all parties together; the parties know who is in the table, "
     "by aligning their rows, and how many are"
 )
 _TRUST = "every party adds noise of its own before anything is sent; the server works with no party"
+_DEALT = (
+    f"{_TRUST}; every party follows the protocol (a party that sends larger numbers can read "
+    "others' rows); the server deals as written"
+)
 _NOBODY = "every party adds noise of its own before anything is sent; nobody else is trusted"
+_PADDED = (
+    "the messages of product sums do not tell the server how many people are in the table: rows "
+    "are padded to the public number"
+)
+_TIMED = "how long a party takes for a step depends on how many people are in the table"
 _OUTSIDE = "the public and a server that works with no party"
+_LOST = (
+    (
+        "the server together with a party",
+        "the server deals the randomness under which products are formed",
+    ),
+    (
+        "a party that departs from the protocol",
+        "a party that sends larger numbers than agreed can read others' rows through the noise",
+    ),
+)
 _SINGLE: dict[str, Any] = {"factor": 1.0, "amplified": False}
 _DOUBLE: dict[str, Any] = {"factor": 2.0, "amplified": False}
 
@@ -37,6 +60,12 @@ _DOUBLE: dict[str, Any] = {"factor": 2.0, "amplified": False}
 def known_batches(events: tuple[Event, ...]) -> tuple[Event, ...]:
     """The same events for someone who knows who was in each batch."""
     return tuple(replace(e, seen=True) if e.rate and e.rate < 1 else e for e in events)
+
+
+def column_caveats(plan: PrivacyPlan) -> tuple[str, ...]:
+    """What a record is, and who learns how many there are."""
+    found = (_ALIGNED, _PADDED if _dealt(plan) else "", _TIMED if _stepped(plan) else "")
+    return tuple(caveat for caveat in found if caveat)
 
 
 def column_claims(told: Any) -> tuple[Claim, ...]:
@@ -47,18 +76,17 @@ def column_claims(told: Any) -> tuple[Claim, ...]:
     plan: PrivacyPlan = told.plan
     if _sampled(plan):
         return _of_steps(told)
-    outside = told.claim(_OUTSIDE, "add or remove one", _TRUST, **_SINGLE)
+    dealt = _dealt(plan)
+    trust = _DEALT if dealt else _TRUST
     insider = "the other parties, even all of them together"
+    insider += ", if they follow the protocol" if dealt else ""
     found = [
-        outside,
-        told.claim(_OUTSIDE, "replace one", _TRUST, **_DOUBLE),
-        told.claim(insider, OTHERS, _TRUST, **_SINGLE),
-        told.claim(insider, "replace one", _TRUST, **_DOUBLE),
+        told.claim(_OUTSIDE, "add or remove one", trust, **_SINGLE),
+        told.claim(_OUTSIDE, "replace one", trust, **_DOUBLE),
+        told.claim(insider, OTHERS, trust, **_SINGLE),
+        told.claim(insider, "replace one", trust, **_DOUBLE),
     ]
-    dealt = any(part.party is None for phase in plan.phases for part in phase.parts)
-    if dealt:
-        lost = "the server deals the randomness under which products are formed"
-        found.append(told.nothing("the server together with a party", lost))
+    found += [told.nothing(who, why) for who, why in (_LOST if dealt else ())]
     return tuple(found)
 
 
@@ -73,13 +101,13 @@ def _of_steps(told: Any) -> tuple[Claim, ...]:
     for party in range(plan.sites):
         alone = replace(told, plan=plan.of([party]))
         who = f"{_OUTSIDE} (of party {party + 1}'s columns alone)"
-        found.append(alone.claim(who, ITS_OWN, _TRUST, seen=True, **_SINGLE))
+        found.append(alone.claim(who, _ITS_OWN, _TRUST, seen=True, **_SINGLE))
     worst = max(range(plan.sites), key=lambda i: _exposed(_without(plan, i)))
     rest = replace(told, plan=_without(plan, worst))
     insider = "one party, which knows the batches, even together with the server"
     found.append(rest.claim(insider, OTHERS, _NOBODY, seen=True, **_SINGLE))
     leaked = "an outsider who learns the batches from a party"
-    found.append(told.claim(leaked, EVERYWHERE, _NOBODY, seen=True, **_SINGLE))
+    found.append(told.claim(leaked, _EVERYWHERE, _NOBODY, seen=True, **_SINGLE))
     return tuple(found)
 
 
@@ -90,6 +118,15 @@ def _without(plan: PrivacyPlan, party: int) -> PrivacyPlan:
 def _exposed(plan: PrivacyPlan) -> float:
     """μ² of one step of all phases: more is worse."""
     return sum(event.count / event.merged**2 for event in plan.promise(**_SINGLE))
+
+
+def _dealt(plan: PrivacyPlan) -> bool:
+    """Whether products are formed: parts that all parties have a share in."""
+    return any(part.party is None for phase in plan.phases for part in phase.parts)
+
+
+def _stepped(plan: PrivacyPlan) -> bool:
+    return any(part.where == "step" for phase in plan.phases for part in phase.parts)
 
 
 def _sampled(plan: PrivacyPlan) -> bool:

@@ -20,6 +20,7 @@ the argument): the 9 is added to every variance, and `gap` bounds what is left.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -51,7 +52,7 @@ class Products:
 
     Guarantee: to whoever sees the sum and all but one party's noise, one use is a Gaussian
     mechanism with multiplier ``noise`` for a record at all parties, up to `gap`. It breaks if a
-    party does not bound its rows or does not add its noise.
+    party does not add its noise, or does not bound its rows: it can then read others' rows.
     """
 
     widths: tuple[int, ...]
@@ -110,7 +111,7 @@ class Products:
         if features.shape[1] != self.widths[party] or len(features) > self.most:
             raise PrivacyError(
                 f"{self.widths[party]} features of at most {self.most:,} records",
-                f"{list(features.shape)}",
+                "more records" if len(features) > self.most else "other features",
                 "fix the recipe, or raise records in the schema",
             )
         limit = math.floor(self.norms[party] * SCALE**2)
@@ -133,6 +134,18 @@ class Products:
         own[np.diag_indices(width)] = diagonal.draw(draws, width)[0]
         others = [w for i, w in enumerate(self.widths) if i != party]
         return own, [beside.draw(draws, width * w)[0].reshape(width, w) for w in others]
+
+    def add_noise(
+        self, blocks: Sequence[np.ndarray], party: int, use: Use
+    ) -> tuple[list[np.ndarray], Receipt]:
+        """A party's own block, as its upper triangle, and its shares of those with each other.
+
+        All with its own noise, modulo 2^64, and the receipt of that noise.
+        """
+        own, others = self.noises(party, use.draws)
+        noises = (own[np.triu_indices(len(own))], *others)
+        noised = [b + noise.view(np.uint64) for b, noise in zip(blocks, noises, strict=True)]
+        return noised, self.receipt(use.part, use.unit, use.round, use.source)
 
     def seal(self, value: Tensor | Bounded, use: Use) -> tuple[Tensor, tuple[Receipt, ...]]:
         """Never: products are sealed in the legs of `federation.products`."""
