@@ -128,8 +128,8 @@ def test_a_site_that_dies_while_it_pays_pays_once_and_goes_on(
     site = ready(tmp_path)
     charge = type(site.sites).charge
 
-    def dies(sites: Sites, client: int, run: str) -> None:
-        charge(sites, client, run)
+    def dies(sites: Sites, *terms: object) -> None:
+        charge(sites, *terms)  # type: ignore[arg-type]
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Sites, "charge", dies)

@@ -62,28 +62,29 @@ class Budget:
         """ε of all runs in the site's ledger, and of this one."""
         return book.total(self._promise(whole), whole.delta)
 
-    def reserve(self, book: Ledger, run: str, whole: PrivacyPlan) -> None:
+    def reserve(self, book: Ledger, run: str, whole: PrivacyPlan, payer: str = "") -> None:
         """Charge the site's ledger with the run's whole promise, once. `check` it first."""
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        said = {"study": self.study, "when": now} | ({} if self.cap is None else {"cap": self.cap})
+        said: dict[str, str | float] = {"study": self.study, "when": now, "payer": payer}
+        said |= {} if self.cap is None else {"cap": self.cap}
         book.reserve(run, self._promise(whole), whole.delta, _protected(whole), said)
 
-    def charge(self, run: str, whole: PrivacyPlan) -> tuple[int, str] | None:
+    def charge(self, run: str, whole: PrivacyPlan, payer: str) -> tuple[int, str] | None:
         """Check and reserve in one go, for a site that keeps its ledger itself: its position.
 
-        A server chooses the ids of runs: one that was paid for is not joined for free again.
+        A server chooses the ids of runs: what one ``payer`` has paid for, no other joins for free.
         """
         if self.ledger is None:
             return None
         with Ledger(self.ledger) as book:
-            if book.reserved(run):
+            if book.reserved(run) and book.payer(run) != payer:
                 raise BudgetError(
                     f"a run that site {self.name} has not paid for",
                     "one that is in its ledger already",
                     "restore the state of that run, or leave it for good",
                 )
             self.check(book, run, whole)
-            self.reserve(book, run, whole)
+            self.reserve(book, run, whole, payer)
             return book.position
 
     def _promise(self, whole: PrivacyPlan) -> tuple[Event, ...]:

@@ -50,12 +50,12 @@ class Sites:
     def __len__(self) -> int:
         return len(self.data)
 
-    def charge(self, client: int, run: str) -> tuple[int, str] | None:
+    def charge(self, client: int, run: str, payer: str) -> tuple[int, str] | None:
         """A site pays for a run by its own ledger, if it keeps one, before its first round.
 
         Gives the ledger's position (`Ledger.position`) after that.
         """
-        return self.budgets[client].charge(run, self.recipe.plan) if self.budgets else None
+        return self.budgets[client].charge(run, self.recipe.plan, payer) if self.budgets else None
 
     def willing(self, clients: np.ndarray, round: int) -> np.ndarray:
         """Those of ``clients`` whose budget lets them join."""

@@ -174,6 +174,11 @@ class Ledger:
         """Whether this site has paid for the run."""
         return any(body["run"] == run for body in self._bodies("reserve"))
 
+    def payer(self, run: str) -> str | None:
+        """Who paid for the run, as far as the ledger says."""
+        found = [body.get("payer") for body in self._bodies("reserve") if body["run"] == run]
+        return found[0] if found else None
+
     def released(self, run: str) -> str | None:
         """The head of the run's ledger when it was released; None if it was not."""
         return next((b["head"] for b in self._bodies("release") if b["run"] == run), None)
@@ -221,7 +226,7 @@ class Ledger:
     ) -> None:
         """Spend a whole run's promise at a site, once per run id. `check` it first.
 
-        ``said`` is for people who read the ledger: the study's name, the time, the site's cap.
+        ``said`` is what else the ledger notes: the study's name, the time, the cap, who paid.
         """
         if not self.reserved(run):
             kept = {"events": [asdict(event) for event in events], **said}

@@ -209,7 +209,7 @@ class Participant:
     def _pay(self, run: str) -> tuple[int, str] | None:
         """Charge the site's own ledger; what it spent elsewhere is not the server's to know."""
         try:
-            return self.sites.charge(0, run)
+            return self.sites.charge(0, run, self.store.place)
         except BudgetError as error:
             found = "one that exceeds its cap, or was joined before"
             raise WireError("a run that this site can pay for", found, "leave it out") from error

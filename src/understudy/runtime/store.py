@@ -54,6 +54,7 @@ class Store:
     def __init__(self, folder: Path | None = None) -> None:
         self._lock = -1 if folder is None else _locked(folder / "site.lock")
         self._path = None if folder is None else folder / "site.state"
+        self.place = "" if folder is None else hashlib.sha256(bytes(folder.resolve())).hexdigest()
         self.kept = Kept()
         if self._path is not None and self._path.exists():
             self.kept = _read(self._path.read_bytes())
