@@ -50,7 +50,7 @@ def run(
     resume: bool = typer.Option(False, "--resume", help="Continue an interrupted run."),
     rows: int = typer.Option(1000, help="Rows of the sample inside the release."),
     wire: bool = typer.Option(
-        False, "--wire", help="Let the sites exchange bytes, as on a network."
+        False, "--wire", help="Let the sites exchange bytes, as on a network (distributed trust: under real masks)."
     ),
     quiet: bool = QUIET,
     json: bool = JSON,
