@@ -21,8 +21,8 @@ def plan(
 ) -> None:
     """Say what a study will cost before anything is trained.
 
-    It reads the study file, its schema and rows declared public, and nothing
-    else. Nothing is spent.
+    It reads the study file, its schema, rows declared public and the sites'
+    own ledgers, and no other rows. Nothing is spent.
 
     Examples:
 
@@ -67,7 +67,7 @@ def run(
       understudy run study.toml --out release --resume
     """
     with plain_errors(json):
-        from understudy.cli.training import say_done, say_interrupted, train
+        from understudy.cli.training import say_done, say_interrupted, say_left, train
         from understudy.cli.warnings import warnings
         from understudy.study import Study
 
@@ -84,3 +84,4 @@ def run(
             print_json({"ok": True, "release": str(out), "claims": said, "warnings": warned})
         else:
             say_done(release, out)
+            say_left(loaded)
