@@ -83,6 +83,22 @@ def test_a_seed_repeats_a_run_and_marks_it(tmp_path: Path) -> None:
     assert any("simulation" in c for c in found[0].claims[0].caveats)
 
 
+@pytest.mark.parametrize("masks", ["off", "checked"])
+def test_a_run_without_masks_does_not_claim_them(tmp_path: Path, masks: str) -> None:
+    simulation = {"data": "-", "sites": 4, "masks": masks}
+    terms = {"privacy": {"noise": 4.0, "trust": "distributed"}, "simulation": simulation}
+    run(toy("toy-sum", **terms), rows(4), out=tmp_path / "out", rows=5)
+    found = verify(tmp_path / "out").release.claims
+    bare = any("without masks" in caveat for caveat in found[0].caveats)
+    assert bare == (masks == "off")
+    assert all(("only sums under masks are seen" in claim.trust) != bare for claim in found)
+
+
+def test_named_sites_are_summed_under_masks(tmp_path: Path) -> None:
+    release = run(hospital(tmp_path, "distributed", names="abcd", recipe="toy-sum"), rows=5)
+    assert release.ran == "one process"
+
+
 def test_without_a_seed_no_two_runs_agree() -> None:
     a, b = (run(toy(), rows(4)).generator.arrays["mean"] for _ in range(2))
     assert not torch.equal(a, b)

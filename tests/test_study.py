@@ -218,7 +218,7 @@ def test_sites_and_a_simulation_together_are_refused() -> None:
         parse(site=[{"name": "a", "data": "d"}], simulation={"data": "x", "sites": 3})
 
 
-@pytest.mark.parametrize("site", [{"name": "a", "data": "d"}, ["a"], 3, [{"data": "d"}]])
+@pytest.mark.parametrize("site", [{"name": "a", "data": "d"}, ["a"], 3, [{"nmae": "a"}]])
 def test_sites_are_a_list_of_tables(site: object) -> None:
     with pytest.raises(StudyError):
         parse(site=site)
@@ -419,3 +419,25 @@ def test_the_baselines_of_the_study_page_learn(simulation: dict) -> None:
     made = release.sample(500, seed=0)
     student = NearestCentroid().fit(made.images.reshape(500, -1), made.labels)
     assert student.score(real.images.reshape(len(real), -1), real.labels) > 0.75
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        ([{"name": "a"}, {"name": "b"}, {"name": "a"}], "'a' twice"),
+        ([{"name": "a", "ledger": "l"}, {"name": "b", "ledger": "./l"}], "l for two of them"),
+        ([{"name": "a"}, {"nmae": "b"}], r"site\.nmae \(site 2\)"),
+        ([{"name": "a"}, {"name": "b", "epsilon": -1}], r"-1\.0 \(site b\)"),
+    ],
+)
+def test_errors_of_sites_say_which(entries: list[dict], said: str) -> None:
+    data = {"study": {"name": "t", "recipe": "fedmoments"}, "site": entries}
+    with pytest.raises(StudyError, match=said):
+        Study.parse(data, schema=SCHEMA)
+
+
+def test_a_simulation_beside_named_sites_is_refused_and_masks_are_not_asked_for() -> None:
+    head = {"name": "t", "recipe": "fedmoments"}
+    data = {"study": head, "site": [{"name": "a"}], "simulation": {"masks": "checked"}}
+    with pytest.raises(StudyError, match="under masks without being told"):
+        Study.parse(data, schema=SCHEMA)

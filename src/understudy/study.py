@@ -17,6 +17,7 @@ from typing import Any, Literal
 from understudy.data.schema import Schema
 from understudy.data.split_rules import SplitName, follows
 from understudy.errors import StudyError
+from understudy.naming import Numbered, SiteEntry, check_named, site_entries
 from understudy.parties import Parties, PartyEntry, check_parties, check_rows, dealt, party_entries
 from understudy.privacy.terms import Trust, Unit
 from understudy.settings import Settings, known, options, read, setting
@@ -163,16 +164,6 @@ class Simulation(Settings, table="simulation"):
 
 
 @dataclass(frozen=True)
-class SiteEntry(Settings, table="site"):
-    """``[[site]]``: one file per site, or, over a network, its name alone"""
-
-    name: str = setting(MISSING, "the site's name")
-    data: str | None = setting(None, "path of its rows; over a network each site names its own")
-    epsilon: float | None = setting(None, "the site's own limit on its total ε", above=0)
-    ledger: str | None = setting(None, "the site's own ledger, kept across studies")
-
-
-@dataclass(frozen=True)
 class Study:
     """The whole agreement. ``options`` is the recipe's own table, ``[recipe]``.
 
@@ -242,6 +233,8 @@ class Study:
         if schema is None and head.schema is None:
             raise StudyError("study.schema", "it is missing", 'add schema = "schema.toml"')
         simulation = data.get("simulation")
+        if simulation is not None and data.get("site"):
+            raise _both()
         return cls(
             name=head.name,
             schema=schema or Schema.load(base / str(head.schema)),
@@ -249,7 +242,7 @@ class Study:
             rounds=head.rounds,
             options=_mapping(data.get("recipe", {}), "recipe"),
             simulation=None if simulation is None else _simulation(simulation),
-            sites=_entries(data.get("site", [])),
+            sites=site_entries(data.get("site", [])),
             parties=party_entries(data.get("party", [])),
             base=base,
             **{name: read(table, data.get(name, {}), name) for name, table in TABLES.items()},
@@ -331,21 +324,6 @@ class Study:
         return found != "row" and (found, unit) != ("person", "person")
 
 
-@dataclass(frozen=True)
-class Numbered(Sequence[str]):
-    """Names of simulated sites, made on demand: there may be millions."""
-
-    many: int
-
-    def __len__(self) -> int:
-        return self.many
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(self.many)[index]]
-        return f"site-{range(self.many)[index] + 1}"
-
-
 TABLES: dict[str, type] = {"privacy": Privacy, "cohort": Cohort, "training": Training}
 
 
@@ -373,12 +351,6 @@ def _mapping(data: Any, where: str) -> dict[str, Any]:
     return dict(data)
 
 
-def _entries(data: Any) -> tuple[SiteEntry, ...]:
-    if not isinstance(data, list):
-        raise StudyError("a list of [[site]] tables", type(data).__name__, "write [[site]]")
-    return tuple(read(SiteEntry, entry, "site") for entry in data)
-
-
 def _simulation(data: Any) -> Simulation:
     """Keys that are not ours are options of the split."""
     names = {f.name for f in fields(Simulation)} - {"options"}
@@ -388,13 +360,12 @@ def _simulation(data: Any) -> Simulation:
     return read(Simulation, {**own, "options": rest}, "simulation")
 
 
+def _both() -> StudyError:
+    do = "remove one of them; shares of named sites are added up under masks without being told to"
+    return StudyError("[simulation] or [[site]] entries", "both", do)
+
+
 def _check_sites(study: Study) -> None:
     if study.sites and study.simulation is not None:
-        raise StudyError("[simulation] or [[site]] entries", "both", "remove one of them")
-    if len({entry.name for entry in study.owners}) < len(study.owners):
-        raise StudyError("a different name for each site", "a repeated name", "rename one")
-    ledgers = [study.base / entry.ledger for entry in study.owners if entry.ledger]
-    if len({path.resolve() for path in ledgers}) < len(ledgers):
-        raise StudyError(
-            "a ledger of its own for each site", "a shared one", "name another file for one of them"
-        )
+        raise _both()
+    check_named(study.owners, study.base)

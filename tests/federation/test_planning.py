@@ -221,6 +221,8 @@ def test_a_study_says_who_must_answer_and_who_may_collude() -> None:
     "terms, said",
     [
         ({"sites": 2}, "three sites or more"),
+        ({"sites": 2, "colluders": 0}, "three sites or more"),
+        ({"sites": 2, "survivors": 2}, "three sites or more"),
         ({"survivors": 6}, "at most 5"),
         ({"colluders": 4}, "at least two of 5"),
         ({"survivors": 4, "colluders": 3}, "at least two of 4"),
@@ -232,6 +234,12 @@ def test_a_study_says_who_must_answer_and_who_may_collude() -> None:
 def test_shares_that_promise_nothing_are_refused_with_the_fix(terms: dict, said: str) -> None:
     with pytest.raises(UnderstudyError, match=said):
         shared(**terms)
+
+
+def test_shares_of_two_sites_of_a_schedule_are_refused() -> None:
+    terms = {"unit": "site", "trust": "distributed", "noise": 2.0, "colluders": 0}
+    with pytest.raises(StudyError, match="three sites or more"):
+        plan(ToyMean, privacy=terms, simulation={"data": "-", "sites": 9}, cohort={"size": 2})
 
 
 def test_cohorts_of_shares_follow_a_schedule() -> None:

@@ -534,7 +534,7 @@ def test_a_site_refuses_a_run_beyond_its_cap_and_draws_nothing(tmp_path: Path) -
     first, told = paying(tmp_path / "a", cap=18.0)
     assert asked(first, told, "one")[:4] == b"UNDY" and first.store.kept.reply
     again, told = paying(tmp_path / "b", cap=18.0)
-    with drawn() as draws, pytest.raises(Refused, match="this site's cap") as refusal:
+    with drawn() as draws, pytest.raises(Refused, match="this site can pay for") as refusal:
         decode_sealed(asked(again, told, "two"), Envelope(told[1], "two", again.name, 0))
     assert "spent" not in str(refusal.value), "what it spent elsewhere stays with the site"
     assert not draws and again.store.kept.round == -1

@@ -19,7 +19,7 @@ from understudy.recipes import build
 from understudy.rng import Streams
 from understudy.study import Study
 
-__all__ = ["MANY", "Audit", "Bounded", "audit"]
+__all__ = ["MANY", "Audit", "Measured", "audit"]
 
 MANY = 4000
 CAVEAT = "An audit falsifies; it never certifies: a bound below the claim proves nothing."
@@ -28,7 +28,7 @@ Tick = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class Bounded:
+class Measured:
     """A claim, and the least ε that was measured; None with a reason where none could be."""
 
     claim: Claim
@@ -54,7 +54,7 @@ class Audit:
     name: str
     recipe: str
     replay: Replay
-    bounds: tuple[Bounded, ...] = ()
+    bounds: tuple[Measured, ...] = ()
 
     @property
     def failures(self) -> tuple[str, ...]:
@@ -91,7 +91,7 @@ class Audit:
         }
 
 
-def _plain(bound: Bounded) -> dict[str, Any]:
+def _plain(bound: Measured) -> dict[str, Any]:
     claim, found = bound.claim, bound.found
     return {
         "adversary": claim.adversary,
@@ -124,6 +124,6 @@ def audit(
         progress("canaries", i, len(told))
         measured = canaries(plan, claim, many, rng=streams.child("claim", i))
         reason = "" if measured else (APART if claim.private else "nothing is promised")
-        found.append(Bounded(claim, measured, reason))
+        found.append(Measured(claim, measured, reason))
     progress("canaries", len(told), len(told))
     return Audit(study.name, study.recipe, replayed, tuple(found))

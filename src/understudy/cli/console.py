@@ -76,11 +76,18 @@ def print_hanging(console: Console, lead: str, text: str) -> None:
 def telling(aloud: bool = True) -> Iterator[None]:
     """Say at the end how the files that were read are written, where that is out of the ordinary.
 
-    The readers of `understudy.data` log it.
+    The readers of `understudy.data` log it. Their warnings are said at once.
     """
     notes: dict[str, None] = {}
+
+    def note(record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING:
+            print_hanging(Console(stderr=True), "[yellow]![/] ", record.getMessage())
+        else:
+            notes.setdefault(record.getMessage())
+
     handler = logging.Handler(logging.INFO)
-    handler.emit = lambda record: notes.setdefault(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = note  # type: ignore[method-assign]
     log = logging.getLogger("understudy.data")
     before = log.level
     log.addHandler(handler)

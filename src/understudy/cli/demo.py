@@ -50,6 +50,7 @@ data = "train.csv"
 sites = 5
 split = "dirichlet"   # hospitals see different mixes of cases
 alpha = 1.0
+masks = "checked"     # add the sums up under real masks, as on a network
 """,
         "Five hospitals each hold part of a breast-cancer table. They want one synthetic table "
         "without sharing rows, and trust no server with them. Each hides its sum under masks, with "

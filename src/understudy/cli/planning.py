@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from understudy.privacy.claim import Claim, claims, projection, round_up
 from understudy.privacy.integer import IntegerGaussian, default_shares
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import build
+from understudy.simulation import Standing, standings
 from understudy.study import Study
 
 __all__ = ["SOLVING", "as_json", "cost", "show", "warn"]
@@ -37,6 +38,7 @@ class Costed:
     recipe: Recipe
     claims: Sequence[Claim]
     projected: Sequence[dict[str, float]]
+    standings: Sequence[Standing]
 
     @property
     def plan(self) -> PrivacyPlan:
@@ -45,14 +47,15 @@ class Costed:
 
 
 def cost(path: Path, project: str) -> Costed:
-    """Load a study, check it and solve its noise; nothing is read but what is public."""
+    """Load a study, check it and solve its noise; rows are not read, sites' ledgers are."""
     study = Study.load(path)
     if study.simulation:
         check_options(study.simulation.split, study.simulation.options)
     sizes = _populations(project)
     recipe = build(study)
     projected = [projection(recipe.plan, n) for n in sizes]
-    return Costed(study, recipe, claims(recipe.plan, "os"), projected)
+    found = claims(recipe.plan, "os")
+    return Costed(study, recipe, found, projected, standings(study, recipe.plan))
 
 
 def _populations(text: str) -> list[int]:
@@ -84,6 +87,7 @@ def as_json(found: Costed) -> dict[str, Any]:
         "updates_per_site": plan.participations,
         "claims": [claim.to_dict() for claim in found.claims],
         "warnings": warnings(study, plan),
+        "sites": [asdict(standing) for standing in found.standings],
         **_net(found.recipe),
         "projections": found.projected,
     }
@@ -94,11 +98,22 @@ def show(found: Costed) -> None:
     console, plan, info = Console(), found.plan, found.recipe.info
     console.print(_table(found))
     console.print(claims_panel(found.claims))
+    for standing in found.standings:
+        print_hanging(console, "  ", _stands(standing))
     warn(found.study, plan, console)
     if info.corrections and plan.private:  # they are about ε
         console.print(f"[dim]{info.corrections}[/]")
     if found.projected:
         console.print(_projections(found.projected))
+
+
+def _stands(site: Standing) -> str:
+    """What a site has spent by its ledger, and what it will have spent."""
+    of = "(no cap)" if site.cap is None else f"of {site.cap:g}"
+    return (
+        f"{site.name}: ε = {round_up(site.before)} {of} spent, {round_up(site.after)} with this "
+        "study"
+    )
 
 
 def _table(found: Costed) -> Table:

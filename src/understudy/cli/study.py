@@ -21,8 +21,8 @@ def plan(
 ) -> None:
     """Say what a study will cost before anything is trained.
 
-    It reads the study file, its schema and rows declared public, and nothing
-    else. Nothing is spent.
+    It reads the study file, its schema, rows declared public and the sites'
+    own ledgers, and no other rows. Nothing is spent.
 
     Examples:
 
@@ -50,7 +50,9 @@ def run(
     resume: bool = typer.Option(False, "--resume", help="Continue an interrupted run."),
     rows: int = typer.Option(1000, help="Rows of the sample inside the release."),
     wire: bool = typer.Option(
-        False, "--wire", help="Let the sites exchange bytes, as on a network."
+        False,
+        "--wire",
+        help="Let the sites exchange bytes, as on a network (distributed trust: under real masks).",
     ),
     quiet: bool = QUIET,
     json: bool = JSON,
@@ -67,7 +69,7 @@ def run(
       understudy run study.toml --out release --resume
     """
     with plain_errors(json):
-        from understudy.cli.training import say_done, say_interrupted, train
+        from understudy.cli.training import say_done, say_interrupted, say_left, train
         from understudy.cli.warnings import warnings
         from understudy.study import Study
 
@@ -84,3 +86,4 @@ def run(
             print_json({"ok": True, "release": str(out), "claims": said, "warnings": warned})
         else:
             say_done(release, out)
+            say_left(loaded)

@@ -17,12 +17,14 @@ from understudy.cli.console import READING, bar, spinner, telling
 from understudy.cli.planning import SOLVING, warn
 from understudy.federation.recipe import Recipe
 from understudy.privacy.claim import claims, round_up, spent_so_far
+from understudy.privacy.spending import read, spending
 from understudy.recipes import build
 from understudy.release.bundle import Release
 from understudy.simulation import Doing, run, run_apart
+from understudy.simulation.budgets import site_budgets
 from understudy.study import Study
 
-__all__ = ["say_done", "say_interrupted", "train"]
+__all__ = ["say_done", "say_interrupted", "say_left", "train"]
 
 
 def train(
@@ -94,6 +96,18 @@ def say_done(release: Release, out: Path) -> None:
     console.print(f"  understudy verify {place}", soft_wrap=True)
     for use in _uses(release, place):
         console.print(f"  understudy {use}", soft_wrap=True)
+
+
+def say_left(study: Study) -> None:
+    """What each site with a ledger has spent, and what is left under its cap."""
+    console = Console()
+    for site in site_budgets(study):
+        if site.ledger is not None:
+            spent = spending(read(site.ledger))
+            of = "" if spent.left is None else f" of {spent.cap:g}: about {spent.left:.3g} is left"
+            said = f"{site.name} has spent ε = {round_up(spent.epsilon)}{of}"
+            command = f"understudy ledger show {shlex.quote(str(site.ledger))}"
+            console.print(f"  {said}  ({command})", highlight=False, markup=False, soft_wrap=True)
 
 
 def _uses(release: Release, place: str) -> tuple[str, ...]:

@@ -24,9 +24,21 @@ def warnings(study: Study, plan: PrivacyPlan) -> list[str]:
     """Why little will be learned, if so: few or idle sites, the wrong recipe, random choices."""
     rules = [p.mechanism for p in plan.own.parts if isinstance(p.mechanism, Selection)]
     found = [said(rule, plan) for rule in rules for said in (_of_chance, _of_votes)]
-    first = (_of_few_sites(study, plan), _of_idle(plan, study.schema), _of_classes(study, plan))
+    few = (_of_trusting(plan), _of_few_sites(study, plan))
+    first = (*few, _of_idle(plan, study.schema), _of_classes(study, plan))
     told = (*first, *advice(study, plan), *_of_caps(study, plan), *found)
     return [warning for warning in told if warning]
+
+
+def _of_trusting(plan: PrivacyPlan) -> str:
+    """Sites that trust each other, perhaps without meaning to."""
+    if plan.trust != "distributed" or not plan.private or plan.own.colluders:
+        return ""
+    return (
+        "With privacy.colluders = 0 nothing is promised between the sites: each knows its own "
+        "share of the noise and can take it off. Set it to 1 or more, unless the sites trust each "
+        "other."
+    )
 
 
 def _of_few_sites(study: Study, plan: PrivacyPlan) -> str:

@@ -129,11 +129,12 @@ def _check_shares(study: Study, trust: Trust) -> None:
             "one",
             'remove it, or set trust = "distributed"',
         )
-    if trust == "distributed" and study.n_sites < 3 and not given:
+    if trust == "distributed" and (asked := shares(study)[0]) < 3:
+        why = "; of two sites, each would learn what the other sent" if asked == 2 else ""
         raise StudyError(
             "three sites or more for noise in shares",
-            f"{study.n_sites}",
-            'set trust = "local"; of two sites, each would learn what the other sent',
+            f"{asked}",
+            f'set trust = "local"{why}',
         )
 
 

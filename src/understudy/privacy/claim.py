@@ -33,9 +33,12 @@ EXCLUDED = (
 )
 EMPTY_SITE = "its rows or none"
 SPARSE = 100  # sites of a round above which masks are not shared by all pairs of sites
+UNMASKED = "one process, no masks"
 RAN = {
     "": "",  # a plan that was not run
     "one process": "all sites ran in one process: whoever ran it held all rows",
+    UNMASKED: "all sites ran in one process, which added their shares up without masks: whoever ran "
+    "it held all rows, and what is claimed of a server or other sites holds for a run with masks",
     "network": "each site ran in a process of its own and sent what the plan lists, over an "
     "encrypted network; that each ran this code is taken on trust",
     "open network": "each site ran in a process of its own and sent what the plan lists, over a "
@@ -44,6 +47,10 @@ RAN = {
 }
 _SHARED = (
     "no server is trusted: each site adds a share of the noise, and only sums under masks are seen"
+)
+_BARE = (
+    "no server is trusted: each site adds a share of the noise; this simulation used no masks, "
+    "which let only sums be seen"
 )
 _FLOAT = "noise is floating-point Gaussian: attacks on low-order bits are not covered"
 _SIMULATION = "simulation: the noise can be repeated by whoever knows the seed; not for real data"
@@ -270,18 +277,18 @@ def _distributed(told: _Told) -> tuple[Claim, ...]:
     """
     c = told.plan.own.colluders
     told = replace(told, plan=replace(told.plan, notes=(_assumed(told.plan), *told.plan.notes)))
-    single = dict(factor=1.0, amplified=False)
+    single, trust = dict(factor=1.0, amplified=False), _BARE if told.ran == UNMASKED else _SHARED
     relation = EMPTY_SITE if told.plan.unit == "site" else "add or remove one"
     server = f"the server together with {_up_to(c, 'site')}" if c else "the server alone"
-    found = [told.claim(server, relation, _SHARED, **single)]
+    found = [told.claim(server, relation, trust, **single)]
     if not any(part.mechanism.rate for phase in told.plan.phases for part in phase.parts):
-        found.append(told.claim(server, "replace one", _SHARED, factor=2.0, amplified=False))
+        found.append(told.claim(server, "replace one", trust, factor=2.0, amplified=False))
     if c:
-        found.append(told.claim(_up_to(c, "other site"), relation, _SHARED, **single))
+        found.append(told.claim(_up_to(c, "other site"), relation, trust, **single))
     else:
         found.append(told.nothing("the other sites", "each knows its own share, and c = 0"))
     public = replace(told, plan=told.plan.against(0))
-    return (*found, public.claim("the public", relation, _SHARED, **single))
+    return (*found, public.claim("the public", relation, trust, **single))
 
 
 def _up_to(many: int, noun: str) -> str:

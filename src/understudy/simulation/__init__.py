@@ -1,8 +1,17 @@
 """A whole run in one process: rows in, a verified release out."""
 
-from understudy.simulation.budgets import site_plans
+from understudy.simulation.budgets import Standing, site_plans, standings
 from understudy.simulation.loading import load_sites
 from understudy.simulation.simulate import Doing, run, run_apart
 from understudy.simulation.verification import verify
 
-__all__ = ["Doing", "load_sites", "run", "run_apart", "site_plans", "verify"]
+__all__ = [
+    "Doing",
+    "Standing",
+    "load_sites",
+    "run",
+    "run_apart",
+    "site_plans",
+    "standings",
+    "verify",
+]

@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from understudy.errors import ReleaseError
@@ -16,7 +20,7 @@ from understudy.simulation.journal import Journal
 from understudy.simulation.workplace import RESERVED, charged
 from understudy.study import Study
 
-__all__ = ["begin", "note_release", "site_budgets", "site_plans"]
+__all__ = ["Standing", "begin", "note_release", "site_budgets", "site_plans", "standings"]
 
 _OWN = "the run's ledger"
 
@@ -39,6 +43,36 @@ def site_budgets(study: Study) -> list[Budget]:
 def site_plans(study: Study, plan: PrivacyPlan) -> list[PrivacyPlan]:
     """The plan as each named site follows it: its cap may ask for more noise or fewer rounds."""
     return [budget.plan(plan) for budget in site_budgets(study)]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a site's ledger has before a study, and with it; ``cap`` is the site's own."""
+
+    name: str
+    before: float
+    after: float
+    cap: float | None
+
+
+def standings(study: Study, plan: PrivacyPlan) -> list[Standing]:
+    """Where each site with a ledger stands; a study that `run` would refuse is refused.
+
+    Copies are read: no ledger is made, locked or altered.
+    """
+    budgets = site_budgets(study)
+    return [_standing(site, site.ledger, plan) for site in budgets if site.ledger is not None]
+
+
+def _standing(site: Budget, ledger: Path, plan: PrivacyPlan) -> Standing:
+    with TemporaryDirectory() as folder:
+        copy = Path(folder, "ledger")
+        if ledger.exists():
+            copyfile(ledger, copy)
+        with Ledger(copy) as book:
+            site.check(book, "", plan)
+            before = book.total(delta=plan.delta)
+            return Standing(site.name, before, site.after(book, plan), site.cap)
 
 
 def begin(study: Study, plan: PrivacyPlan, journal: Journal, ledger: Ledger) -> None:

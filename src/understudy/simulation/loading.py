@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -22,6 +23,7 @@ from understudy.study import SiteEntry, Study
 
 __all__ = ["load_parties", "load_sites"]
 
+_LOG = logging.getLogger("understudy.data")  # where the readers of rows say things
 Coded = Callable[[Records], Encoded]
 
 
@@ -116,7 +118,12 @@ def _encode_site(
 ) -> Encoded:
     assert entry.data is not None
     with _named(f"site {entry.name}"):
-        return coded(read(study.base / entry.data, study.schema, progress=progress))
+        found = coded(read(study.base / entry.data, study.schema, progress=progress))
+    if not len(found):
+        _LOG.warning(
+            "site %s: the file has no rows; it takes part and contributes nothing", entry.name
+        )
+    return found
 
 
 def _split(study: Study, progress: Progress | None, coded: Coded, *, rng: Streams) -> Shards:

@@ -32,7 +32,7 @@ from understudy.federation.recipe import Recipe
 from understudy.federation.secure.party import Party
 from understudy.federation.secure.roster import identities
 from understudy.federation.sites import Sites
-from understudy.privacy.claim import claims
+from understudy.privacy.claim import UNMASKED, claims
 from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.ledger import Ledger, receipts_in
 from understudy.privacy.plan import PrivacyPlan
@@ -188,7 +188,8 @@ def _reached(
     if study.parties:
         return _parties(study, held, journal, folder, apart)
     if not apart:
-        masked = study.simulation is not None and study.simulation.masks == "checked"
+        checked = study.simulation is None or study.simulation.masks == "checked"
+        masked = checked and plan.trust == "distributed"  # named sites are few: always
         gather = checked_sum(plan, source, held) if masked else PlainSum(plan, source)
         return InProcess(held), gather
     roster, each = identities(held.names)
@@ -248,6 +249,12 @@ def trained(study: Study, engine: Engine, rows: int) -> Release:
         model=model,
         ledger=ledger.path.read_text(encoding="utf-8"),
         source=engine.source.name,
-        ran=engine.runtime.ran,
+        ran=_ran(engine),
         rows=rows,
     )
+
+
+def _ran(engine: Engine) -> str:
+    """What ran where; shares that were added up as they are had no masks."""
+    bare = isinstance(engine.gather, PlainSum) and engine.recipe.plan.kind == "masked"
+    return UNMASKED if bare else engine.runtime.ran

@@ -15,7 +15,7 @@ from understudy.evaluation.attacks.inversion import Inversion, measure_inversion
 from understudy.evaluation.attacks.membership import membership
 from understudy.evaluation.attacks.memorised import Memorised, memorised
 from understudy.evaluation.attacks.outcome import FOUND, Attack, unlike
-from understudy.evaluation.attacks.targets import Targets, choose, unusable
+from understudy.evaluation.attacks.targets import Targets, draw_targets, unusable
 from understudy.evaluation.average_case import AverageCase, average_case
 from understudy.evaluation.rows import Rows
 from understudy.evaluation.score import plain
@@ -86,7 +86,7 @@ def attack(
     counts = {"members": len(real), "controls": len(controls), "synthetic": len(synthetic)}
     if reason := unusable(real, controls):
         return Attacks("unknown", f"No attack was tried: {reason}.", counts, missing=(reason,))
-    t = choose(schema, *sides, rng=rng.numpy("targets"))
+    t = draw_targets(schema, *sides, rng=rng.numpy("targets"))
     counts = {"targets": t.n, "reference": len(t.reference), "synthetic": len(t.synthetic)}
     progress("membership attacks", 0, 100)
     found = list(membership(t))

@@ -17,7 +17,16 @@ from understudy.data.schema import Schema
 from understudy.evaluation.axes import axes
 from understudy.evaluation.rows import Rows
 
-__all__ = ["FEWEST", "Targets", "choose", "columns", "placed", "squares", "unusable", "values"]
+__all__ = [
+    "FEWEST",
+    "Targets",
+    "draw_targets",
+    "columns",
+    "placed",
+    "squares",
+    "unusable",
+    "values",
+]
 
 MOST, REFERENCE, SYNTHETIC = 1000, 5000, 20_000
 FEWEST = 30
@@ -41,7 +50,7 @@ class Targets:
         return len(self.members)
 
 
-def choose(
+def draw_targets(
     schema: Schema, synthetic: Rows, real: Rows, controls: Rows, *, rng: np.random.Generator
 ) -> Targets:
     """Draw targets and a reference; a control is in one of them only."""

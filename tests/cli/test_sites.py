@@ -1,0 +1,78 @@
+"""What ``plan`` and ``run`` tell a study whose sites are named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from understudy.cli import app
+from understudy.data.schema import Column, Schema
+
+HEADER = "age,ill\n"
+
+
+def study(folder: Path, privacy: str = 'trust = "central"', cap: float = 2.5) -> Path:
+    """Three sites with caps and ledgers."""
+    columns = (Column("age", "integer", 0, 100), Column("ill", "boolean"))
+    table = Schema("table", "people", 60, columns, label="ill")
+    (folder / "schema.toml").write_text(table.to_toml())
+    sites = ""
+    for name in ("north", "south", "west"):
+        rows = "".join(f"{20 + i},{i % 2 == 0}\n" for i in range(20))
+        (folder / f"{name}.csv").write_text(HEADER + rows)
+        kept = f'epsilon = {cap}\nledger = "{name}.jsonl"'
+        sites += f'[[site]]\nname = "{name}"\ndata = "{name}.csv"\n{kept}\n'
+    (folder / "study.toml").write_text(
+        '[study]\nname = "t"\nschema = "schema.toml"\nrecipe = "fedmoments"\n'
+        f'[privacy]\nunit = "record"\nepsilon = 2.0\n{privacy}\n{sites}'
+    )
+    return folder / "study.toml"
+
+
+def invoke(*words: object, code: int = 0) -> str:
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == code, result.output
+    return " ".join(result.output.split())
+
+
+def test_plan_reads_the_ledgers_and_refuses_what_run_would(tmp_path: Path) -> None:
+    file = study(tmp_path)
+    assert "north: ε = 0 of 2.5 spent, 2" in invoke("plan", file)
+    assert not (tmp_path / "north.jsonl").exists(), "plan made a ledger"
+    said = invoke("run", file, "--out", tmp_path / "out", "--quiet")
+    assert "north has spent ε = 2 of 2.5: about 0.5" in said and "understudy ledger show" in said
+    before = (tmp_path / "north.jsonl").read_bytes()
+    refused = invoke("plan", file, code=6)
+    assert "(site north)" in refused and "2 spent already" in refused
+    assert (tmp_path / "north.jsonl").read_bytes() == before
+    found = json.loads(invoke("plan", study(tmp_path, cap=9.0), "--json"))["sites"]
+    assert [site["name"] for site in found] == ["north", "south", "west"]
+    assert found[0]["before"] < found[0]["after"] < found[0]["cap"] == 9.0
+
+
+@pytest.mark.parametrize("text", ["", HEADER], ids=["no bytes", "a header"])
+def test_a_site_without_rows_is_told_before_anything_is_charged(
+    tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = study(tmp_path)
+    (tmp_path / "west.csv").write_text(text)
+
+    def charged(*_: object) -> None:
+        print("charged")
+
+    monkeypatch.setattr("understudy.privacy.ledger.Ledger.reserve", charged)
+    said = invoke("run", file, "--out", tmp_path / "out", "--quiet")
+    note = "site west: the file has no rows; it takes part and contributes nothing"
+    assert said.index(note) < said.index("charged") and "site north: the file" not in said
+    kept = [path.read_text() for path in (tmp_path / "out").glob("*.json*")]
+    assert not any("no rows" in each for each in kept)
+
+
+def test_sites_that_trust_each_other_are_warned(tmp_path: Path) -> None:
+    note = "nothing is promised between the sites"
+    shared = 'trust = "distributed"'
+    assert note in invoke("plan", study(tmp_path, f"{shared}\ncolluders = 0"))
+    assert note not in invoke("plan", study(tmp_path, shared))
