@@ -97,8 +97,8 @@ def telling(aloud: bool = True) -> Iterator[None]:
     finally:
         log.removeHandler(handler)
         log.setLevel(before)
-        for note in notes if aloud else ():
-            print_hanging(Console(stderr=True), "[yellow]–[/] ", note)
+        for text in notes if aloud else ():
+            print_hanging(Console(stderr=True), "[yellow]–[/] ", text)
 
 
 def check_new(output: Path, force: bool) -> None:

@@ -52,7 +52,7 @@ def run(
     wire: bool = typer.Option(
         False,
         "--wire",
-        help="Let the sites exchange bytes, as on a network (distributed trust: under real masks).",
+        help="Let the sites exchange bytes as on a network, under masks if trust is distributed.",
     ),
     quiet: bool = QUIET,
     json: bool = JSON,

@@ -10,7 +10,7 @@ from understudy.evaluation.attacks.membership import membership
 from understudy.evaluation.attacks.memorised import memorised
 from understudy.evaluation.attacks.outcome import FOUND, NOTHING
 from understudy.evaluation.attacks.suite import attack
-from understudy.evaluation.attacks.targets import choose
+from understudy.evaluation.attacks.targets import draw_targets
 from understudy.evaluation.rows import Rows
 from understudy.rng import Streams
 
@@ -43,7 +43,7 @@ def sides(kind: str, leak: bool) -> tuple[Schema, tuple[Rows, Rows, Rows]]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_membership_attack_catches_a_generator_that_learned_by_heart(kind: str) -> None:
     schema, rows = sides(kind, leak=True)
-    t = choose(schema, *rows, rng=np.random.default_rng(0))
+    t = draw_targets(schema, *rows, rng=np.random.default_rng(0))
     found = list(membership(t))
     assert len(found) == 4
     for one in found:
@@ -56,7 +56,7 @@ def test_every_membership_attack_catches_a_generator_that_learned_by_heart(kind:
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_membership_attack_blames_a_generator_that_saw_other_rows(kind: str) -> None:
     schema, rows = sides(kind, leak=False)
-    t = choose(schema, *rows, rng=np.random.default_rng(0))
+    t = draw_targets(schema, *rows, rng=np.random.default_rng(0))
     for one in membership(t):
         assert one.p > 0.01 and one.level == NOTHING, one.name
         assert one.advantage.low <= 0 <= one.advantage.high, one.name
@@ -90,7 +90,7 @@ def test_rates_of_false_alarms_are_as_stated() -> None:
         one.p < 0.01
         for seed in range(20)
         for one in membership(
-            choose(
+            draw_targets(
                 TABLE,
                 made(table_rows, 300, 3 * seed),
                 made(table_rows, 60, 3 * seed + 1),

@@ -20,8 +20,8 @@ from understudy.evaluation.rows import Rows
 __all__ = [
     "FEWEST",
     "Targets",
-    "draw_targets",
     "columns",
+    "draw_targets",
     "placed",
     "squares",
     "unusable",
