@@ -32,8 +32,8 @@ def study(folder: Path, privacy: str = 'trust = "central"', cap: float = 2.5) ->
     return folder / "study.toml"
 
 
-def invoke(*words: object, code: int = 0) -> str:
-    result = CliRunner().invoke(app, [str(word) for word in words])
+def invoke(*words: object, code: int = 0, env: dict[str, str] | None = None) -> str:
+    result = CliRunner().invoke(app, [str(word) for word in words], env=env)
     assert result.exit_code == code, result.output
     return " ".join(result.output.split())
 
@@ -76,3 +76,18 @@ def test_sites_that_trust_each_other_are_warned(tmp_path: Path) -> None:
     shared = 'trust = "distributed"'
     assert note in invoke("plan", study(tmp_path, f"{shared}\ncolluders = 0"))
     assert note not in invoke("plan", study(tmp_path, shared))
+
+
+def test_plan_says_what_a_missing_site_costs_and_only_what_would_be_better(tmp_path: Path) -> None:
+    shared, wide = 'trust = "distributed"', {"COLUMNS": "400"}
+    said = invoke("plan", study(tmp_path, shared), env=wide)
+    assert "If fewer answer, the round gives nothing and its ε is spent all the same." in said
+    assert "1.22 times a trusted server's; it would be as much with colluders = 0" in said
+    said = invoke("plan", study(tmp_path, f"{shared}\ncolluders = 0"), env=wide)
+    assert "no site is assumed to side with the server" in said
+    assert "the noise is as much as a trusted server's" in said and "it would be" not in said
+
+
+def test_projection_says_for_which_studies_it_works(tmp_path: Path) -> None:
+    said = invoke("plan", study(tmp_path), "--project", "1000", code=5, env={"COLUMNS": "400"})
+    assert 'unit = "site"' in said and "[recipe] warm_start = 0" in said and "one phase" in said

@@ -144,16 +144,22 @@ def _shares(plan: PrivacyPlan) -> dict[str, str]:
     if not isinstance(mechanism, IntegerGaussian):
         return {}
     asked, t, c = mechanism.shares
-    told = (
-        f"at least {t} of {asked} sites must answer, and {c} of them may side "
-        f"with the server: any {t - c} shares make up the noise. If all answer, there is "
-        f"{mechanism.surplus:.3g} times the noise that a trusted server would add"
-    )
     others = [
-        f"{math.sqrt(n / (s - d)):.3g} times with {said}"
+        f"{_times(math.sqrt(n / (s - d))).removesuffix(' as')} with {said}"
         for said, n, s, d in _other_shares(mechanism)
+        if math.sqrt(n / (s - d)) < mechanism.surplus
     ]
-    return {"noise in shares": f"{told}; it would be {', '.join(others)}"}
+    side = f"{c} of them may side" if c else "no site is assumed to side"
+    told = (
+        f"at least {t} of {asked} sites must answer, and {side} with the server: any {t - c} "
+        "shares make up the noise. If fewer answer, the round gives nothing and its ε is spent "
+        f"all the same. If all answer, the noise is {_times(mechanism.surplus)} a trusted server's"
+    )
+    return {"noise in shares": "; it would be ".join(filter(None, (told, ", ".join(others))))}
+
+
+def _times(factor: float) -> str:
+    return "as much as" if f"{factor:.3g}" == "1" else f"{factor:.3g} times"
 
 
 def _other_shares(mechanism: IntegerGaussian) -> Iterator[tuple[str, int, int, int]]:

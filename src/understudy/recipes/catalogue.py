@@ -18,8 +18,8 @@ _RECIPES = (
         default=("site", "central"),
         options=options.FedVAEOptions,
         rounds=400,
-        corrections="Cohorts are coin flips (fixed-size draws earn no amplification); local noise "
-        "composes at doubled sensitivity without amplification.",
+        corrections="With cohort.rate, cohorts are coin flips (fixed-size draws earn no "
+        "amplification); under local trust noise composes at doubled sensitivity without it.",
     ),
     RecipeInfo(
         name="dpd_fvae",
@@ -61,7 +61,8 @@ _RECIPES = (
         default=("site", "central"),
         options=options.DpFedAvgGANOptions,
         rounds=400,
-        corrections="Cohorts are coin flips (fixed-size draws earn no amplification).",
+        corrections="With cohort.rate, cohorts are coin flips (fixed-size draws earn no "
+        "amplification).",
     ),
     RecipeInfo(
         name="vertigan",
