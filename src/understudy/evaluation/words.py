@@ -37,7 +37,7 @@ NOMINAL = (
 ALWAYS_OPEN = (
     "facts about people in general: what would be true without any one of them can be learned "
     "from the release",
-    "several protected units together: for a group of k, ε is more than k times as large (at ε = 1, "
+    "several protected units together: for a group of k, ε is more than k times as large (ε = 1, "
     "δ = 1e-5, ten of them: 14)",
 )
 
