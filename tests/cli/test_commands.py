@@ -344,7 +344,7 @@ def test_ctrl_c_keeps_state_and_resume_goes_on(place: Path, tmp_path: Path) -> N
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
-    assert "--resume" in said
+    assert "press Ctrl-C again to stop now" in said and "--resume" in said
     assert partial.is_dir() and not (tmp_path / "r").exists()
     study.write_text(study.read_text())  # the same study, so that it may go on
     invoke("run", study, "--out", tmp_path / "r", "--resume", "--quiet")

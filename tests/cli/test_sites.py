@@ -91,3 +91,11 @@ def test_plan_says_what_a_missing_site_costs_and_only_what_would_be_better(tmp_p
 def test_projection_says_for_which_studies_it_works(tmp_path: Path) -> None:
     said = invoke("plan", study(tmp_path), "--project", "1000", code=5, env={"COLUMNS": "400"})
     assert 'unit = "site"' in said and "[recipe] warm_start = 0" in said and "one phase" in said
+
+
+def test_plan_names_files_that_are_not_there(tmp_path: Path) -> None:
+    file = study(tmp_path)
+    assert "there is no file" not in invoke("plan", file)
+    (tmp_path / "west.csv").unlink()
+    said = invoke("plan", file)
+    assert "Site west: there is no file west.csv." in said and "Site north: there" not in said

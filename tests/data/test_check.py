@@ -48,7 +48,7 @@ def test_what_public_rules_handle_is_counted(tmp_path) -> None:
     ]
     said = " / ".join(f.text for f in found)
     assert "2 values outside 0 to 120 are clamped" in said
-    assert "2 unknown categories become 'b'" in said and "1 cells are missing" in said
+    assert "2 unknown categories become 'b'" in said and "1 cell is missing" in said
     assert "zzz" not in said
 
 
@@ -102,7 +102,7 @@ def test_a_header_alone_fits_without_rows(tmp_path, kind: str) -> None:
 
 def test_missing_labels_are_filled_or_left_out_never_declared(tmp_path) -> None:
     error = findings(tmp_path, "age,ward,ill\n3,a,\n")[-1]
-    assert error.text == "1 cells are missing; fill them, or leave the rows out"
+    assert error.text == "1 cell is missing; fill them, or leave the rows out"
     error = findings(tmp_path, "age,ward,ill\n3,,1\n")[-1]
     assert "set missing = true" in error.text
     (tmp_path / "rows.csv").write_text("age,ward,ill\n3,a,\n")
@@ -143,8 +143,8 @@ def test_series_in_a_table_are_checked_by_channel_then_as_a_whole(tmp_path) -> N
     text = "id,t,v\na,1,0.5\na,0,9\nb,0,\nb,1,0\n"
     assert [f.text for f in findings(tmp_path, text, replace(LONG, fill=0))] == [
         "2 series",
-        "1 cells are missing and become 0",
-        "1 values outside -1.0 to 1.0 are clamped",
+        "1 cell is missing and become 0",
+        "1 value outside -1.0 to 1.0 is clamped",
     ]
     found = findings(tmp_path, text, LONG)
     assert [f.level for f in found] == ["ok", "note", "error"] and "set fill" in found[-1].text
@@ -179,3 +179,17 @@ def test_rows_that_break_a_rule_are_counted(tmp_path) -> None:
     found = findings(tmp_path, "age,ward,ill\n17,a,1\n18,a,0\n3,b,0\n,a,1\n", ruled)
     said = [(f.level, f.rows) for f in found if "rule" in f.text]
     assert said == [("note", 1)]
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [("AGE,ward,ill", "rename 'AGE'; did you mean that?"), ("AGE,WARD,ILL", "rename 'AGE'")],
+)
+def test_a_name_in_another_case_is_recognised(tmp_path, header: str, said: str) -> None:
+    (found,) = findings(tmp_path, f"{header}\n3,a,1\n")
+    assert found.level == "error" and "no 'age'" in found.text and said in found.text
+
+
+def test_no_other_name_is_quoted_where_one_is_missing(tmp_path) -> None:
+    (found,) = findings(tmp_path, "secret,ward,ill\n3,a,1\n")
+    assert "secret" not in found.text and "rename or add them" in found.text

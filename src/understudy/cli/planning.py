@@ -182,7 +182,8 @@ def _protects(plan: PrivacyPlan) -> str:
 
 
 def _rounds(plan: PrivacyPlan) -> str:
-    names = [" and ".join(part.name for part in phase.parts) for phase in plan.phases]
+    named = {"shared": "the shared net"}
+    names = [" and ".join(named.get(p.name, p.name) for p in phase.parts) for phase in plan.phases]
     each = [
         f"{_many(phase.rounds, 'round')} of {name}"
         for phase, name in zip(plan.phases, names, strict=True)
@@ -210,7 +211,8 @@ def _sends(recipe: Recipe) -> str:
     size, plan = _message_bytes(recipe), recipe.plan
     rounds = f"in up to {_many(plan.participations, 'round')}"
     if plan.own.update_epsilon is None:
-        return f"{size / 1e3:,.3g} kB per round, {rounds}"
+        told = f"{size} bytes" if size < 1000 else f"{size / 1e3:,.3g} kB"
+        return f"{told} per round, {rounds}"
     whole = 4 * sum(math.prod(part.shape) for part in plan.own.parts)
     return f"{size} bytes and a header per round (chosen from {whole / 1e3:,.3g} kB), {rounds}"
 

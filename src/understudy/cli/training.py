@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 from collections.abc import Callable, Iterator
@@ -25,6 +26,9 @@ from understudy.simulation.budgets import site_budgets
 from understudy.study import Study
 
 __all__ = ["say_done", "say_interrupted", "say_left", "train"]
+
+
+_FINISHING = "\nFinishing the current round; press Ctrl-C again to stop now.\n"
 
 
 def train(
@@ -59,6 +63,7 @@ def _between_rounds() -> Iterator[Callable[[], bool]]:
 
     def note(*_: object) -> None:
         pressed.append(True)
+        os.write(2, _FINISHING.encode())  # not by the console: it may be drawing the bar
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     before = signal.signal(signal.SIGINT, note)

@@ -26,8 +26,18 @@ def warnings(study: Study, plan: PrivacyPlan) -> list[str]:
     found = [said(rule, plan) for rule in rules for said in (_of_chance, _of_votes)]
     few = (_of_trusting(plan), _of_few_sites(study, plan))
     first = (*few, _of_idle(plan, study.schema), _of_classes(study, plan))
-    told = (*first, *advice(study, plan), *_of_caps(study, plan), *found)
+    told = (*_of_files(study), *first, *advice(study, plan), *_of_caps(study, plan), *found)
     return [warning for warning in told if warning]
+
+
+def _of_files(study: Study) -> Iterator[str]:
+    """Files of rows that are named and not there."""
+    named = {f"Site {entry.name}": entry.data for entry in study.owners if entry.data}
+    if study.simulation and not study.simulation.data.startswith("bundled:"):
+        named["The simulation"] = study.simulation.data
+    for who, data in named.items():
+        if not (study.base / data).exists():
+            yield f"{who}: there is no file {data}. A run needs it."
 
 
 def _of_trusting(plan: PrivacyPlan) -> str:

@@ -118,19 +118,24 @@ def _check_column(
     wrong, missing = int(read.wrong.sum()), int(read.missing.sum())
     found = []
     if wrong and column.other is not None:
-        text = f"{wrong} unknown categories become {column.other!r}"
+        many = "1 unknown category becomes" if wrong == 1 else f"{wrong} unknown categories become"
+        text = f"{many} {column.other!r}"
         found.append(Finding("note", text, column.name, wrong))
     elif wrong:
-        text = f"{wrong} cells are not {RULES[column.kind]}"
+        text = f"{_cells(wrong)} not {RULES[column.kind]}"
         if column.kind == "categorical":
-            text = f"{wrong} cells are none of the public categories; set other, or correct them"
+            text = f"{_cells(wrong)} none of the public categories; set other, or correct them"
         found.append(Finding("error", text, column.name, wrong))
     if missing:
         level, rule = _missing_rule(schema, column)
-        found.append(Finding(level, f"{missing} cells are missing{rule}", column.name, missing))
+        found.append(Finding(level, f"{_cells(missing)} missing{rule}", column.name, missing))
     if column.low is not None:
         found += _clamped(column, read.values)
     return found
+
+
+def _cells(count: int) -> str:
+    return "1 cell is" if count == 1 else f"{count} cells are"
 
 
 def _missing_rule(schema: Schema, column: Column) -> tuple[str, str]:
@@ -147,7 +152,8 @@ def _missing_rule(schema: Schema, column: Column) -> tuple[str, str]:
 def _clamped(column: Column, values: np.ndarray) -> list[Finding]:
     low, high = bounds(column)
     outside = int(((values < low) | (values > high)).sum())
-    text = f"{outside} values outside {column.low} to {column.high} are clamped"
+    values, are = ("value", "is") if outside == 1 else ("values", "are")
+    text = f"{outside} {values} outside {column.low} to {column.high} {are} clamped"
     return [Finding("note", text, column.name, outside)] if outside else []
 
 

@@ -110,14 +110,18 @@ def _check_declared(schema: Schema) -> None:
 def check_columns(names: Sequence[str], schema: Schema, person_apart: bool = False) -> None:
     """Refuse missing, extra and repeated columns.
 
-    Extra names are quoted only once all declared ones were found: in a file without a
-    header line they would be the values of the first record.
+    Extra names are quoted only once all declared ones were found, or where they differ from a
+    declared one in case only: in a file without a header line they would be the values of the
+    first record.
     """
     wanted = [n for n in file_columns(schema) if not (person_apart and n == schema.person)]
     there = set(names)
     lacking = [name for name in wanted if name not in there]
     if lacking:
-        hint = "rename or add them" if len(lacking) < len(wanted) else "add the header line"
+        folded = {name.casefold() for name in lacking}
+        alike = [name for name in names if name.casefold() in folded]  # declared, so no secret
+        hint = f"rename {some(alike)}; did you mean that?" if alike else "rename or add them"
+        hint = hint if alike or len(lacking) < len(wanted) else "add the header line"
         raise DataError("the declared columns", f"no {some(lacking)}", hint)
     if len(there) < len(names):
         raise DataError("each column once", "a repeated column", "rename or remove it")
