@@ -15,7 +15,9 @@ STUDY = typer.Argument(..., help="The study file (study.toml).")
 
 def plan(
     study: Path = STUDY,
-    project: str = typer.Option("", help="Also ε with so many sites, e.g. 1000,30000 (unit = site, without a warm start)."),
+    project: str = typer.Option(
+        "", help="Also ε with so many sites, e.g. 1000,30000 (unit = site, without a warm start)."
+    ),
     quiet: bool = QUIET,
     json: bool = JSON,
 ) -> None:
@@ -50,7 +52,9 @@ def run(
     resume: bool = typer.Option(False, "--resume", help="Continue an interrupted run."),
     rows: int = typer.Option(1000, help="Rows of the sample inside the release."),
     wire: bool = typer.Option(
-        False, "--wire", help="Let the sites exchange bytes, as on a network (distributed trust: under real masks)."
+        False,
+        "--wire",
+        help="Let the sites exchange bytes, as on a network (distributed trust: under real masks).",
     ),
     quiet: bool = QUIET,
     json: bool = JSON,
