@@ -12,6 +12,7 @@ from understudy.audit import whole
 from understudy.audit.replay import Finding, Replay
 from understudy.cli import app
 from understudy.data.bundled import bundled
+from understudy.errors import AuditError
 
 STUDY = """
 [study]
@@ -47,11 +48,13 @@ def test_a_sound_study_is_not_falsified_and_no_rows_are_needed(study: Path) -> N
     assert CliRunner().invoke(app, asked).exit_code == 9
 
 
-def test_a_claim_proved_wrong_is_exit_code_10(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_proved_wrong_has_an_exit_code_of_its_own(
+    study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wrong = Replay((Finding("sums", "removed", "moved by 3, declared 1"),), 1, 1.0)
     monkeypatch.setattr(whole, "replay", lambda study, **terms: wrong)
     out = study.parent / "audit"
     done = CliRunner().invoke(app, ["audit", str(study), "--replay", "--out", str(out), "--json"])
-    assert done.exit_code == 10
+    assert done.exit_code == AuditError.exit_code == 11
     assert "sums" in json.loads(done.output)["error"]["found"]
     assert json.loads((out / "audit.json").read_text("utf-8"))["failures"]

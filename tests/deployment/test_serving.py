@@ -170,7 +170,7 @@ def test_the_keys_of_a_site_do_not_serve(tmp_path: Path, keys: Path) -> None:
 
 def test_sums_under_masks_need_keys(tmp_path: Path, keys: Path) -> None:
     found = refused(tmp_path, keys, studies.SHARED, keys=None)
-    assert isinstance(found, StudyError) and "--insecure" in found.found
+    assert isinstance(found, KeysError) and "--insecure" in found.found
 
 
 def test_a_site_without_approved_keys_is_named(tmp_path: Path, keys: Path) -> None:

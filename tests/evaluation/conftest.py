@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ class FakeRelease:
     draw: Callable[[int, np.random.Generator], Encoded]
     claims: tuple[Claim, ...] = (CLAIM,)
     path: Path | None = None
+    agreement: dict[str, Any] = field(default_factory=dict)
 
     @property
     def manifest(self) -> dict[str, Any]:

@@ -80,14 +80,14 @@ def telling(aloud: bool = True) -> Iterator[None]:
     """
     notes: dict[str, None] = {}
 
-    def note(record: logging.LogRecord) -> None:
+    def emit(record: logging.LogRecord) -> None:
         if record.levelno >= logging.WARNING:
             print_hanging(Console(stderr=True), "[yellow]![/] ", record.getMessage())
         else:
             notes.setdefault(record.getMessage())
 
     handler = logging.Handler(logging.INFO)
-    handler.emit = note  # type: ignore[method-assign]
+    handler.emit = emit  # type: ignore[method-assign]
     log = logging.getLogger("understudy.data")
     before = log.level
     log.addHandler(handler)

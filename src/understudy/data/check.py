@@ -152,8 +152,8 @@ def _missing_rule(schema: Schema, column: Column) -> tuple[str, str]:
 def _clamped(column: Column, values: np.ndarray) -> list[Finding]:
     low, high = bounds(column)
     outside = int(((values < low) | (values > high)).sum())
-    values, are = ("value", "is") if outside == 1 else ("values", "are")
-    text = f"{outside} {values} outside {column.low} to {column.high} {are} clamped"
+    noun, are = ("value", "is") if outside == 1 else ("values", "are")
+    text = f"{outside} {noun} outside {column.low} to {column.high} {are} clamped"
     return [Finding("note", text, column.name, outside)] if outside else []
 
 
