@@ -48,7 +48,7 @@ def test_a_sound_study_is_not_falsified_and_no_rows_are_needed(study: Path) -> N
     assert CliRunner().invoke(app, asked).exit_code == 9
 
 
-def test_a_claim_proved_wrong_has_an_exit_code_of_its_own(
+def test_a_claim_proved_wrong_has_its_exit_code(
     study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = Replay((Finding("sums", "removed", "moved by 3, declared 1"),), 1, 1.0)

@@ -54,11 +54,7 @@ def run(
     wire: bool = typer.Option(
         False,
         "--wire",
-<<<<<<< HEAD
         help="Let the sites exchange bytes as on a network, under masks if trust is distributed.",
-=======
-        help="Let the sites exchange bytes, as on a network (distributed trust: under real masks).",
->>>>>>> userfix
     ),
     quiet: bool = QUIET,
     json: bool = JSON,

@@ -38,15 +38,9 @@ RAN = {
     "": "",  # a plan that was not run
     "one process": "all sites ran in one process: whoever ran it held all rows",
     UNMASKED: "all sites ran in one process, which added their shares up without masks: whoever "
-<<<<<<< HEAD
     "ran it held all rows; what is claimed of a server or other sites holds for a run with masks",
     "network": "each site ran in a process of its own and sent what the plan lists, over an "
     "encrypted network; that each ran this code is taken on trust",
-=======
-    "ran it held all rows, and what is claimed of a server or other sites holds for a run with masks",
-    "network": "each site ran in a process of its own and sent what the plan lists, over an encrypted "
-    "network; that each ran this code is taken on trust",
->>>>>>> userfix
     "open network": "each site ran in a process of its own and sent what the plan lists, over a "
     "network without encryption: whoever listened saw what the server saw; that each ran this code "
     "is taken on trust",
