@@ -85,15 +85,13 @@ def built() -> VerticalTables:
     return made.second
 
 
-def sites(recipe: VerticalTables, rows: pd.DataFrame) -> Sites:
-    whole, names = from_frame(rows, SCHEMA), ["party-1", "party-2"]
+def sites(recipe: VerticalTables, people: pd.DataFrame) -> Sites:
+    whole, names = from_frame(people, SCHEMA), ["party-1", "party-2"]
     held = [encode(recipe.held.schema_of(i), records_of(whole, c)) for i, c in enumerate(HELD)]
     source = NoiseSource.seeded(Streams.from_seed(0))
-    memories = Memories(recipe.memory, names)
-    rounds = np.ones((3, 2), np.int64)
-    return Sites(
-        recipe, names, np.arange(2), Columns.of(held), memories, Streams.from_seed(0), source, rounds
-    )  # fmt: skip
+    memories, streams = Memories(recipe.memory, names), Streams.from_seed(0)
+    rows, rounds = Columns.of(held), np.ones((3, 2), np.int64)
+    return Sites(recipe, names, np.arange(2), rows, memories, streams, source, rounds)
 
 
 def cuts(recipe: VerticalTables) -> Task:
