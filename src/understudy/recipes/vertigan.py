@@ -20,6 +20,7 @@ own on the claims.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -58,7 +59,9 @@ from understudy.training.server import ServerOptimiser
 
 __all__ = ["VertiGAN", "build"]
 
+_LOG = logging.getLogger(__name__)
 _BATCH, _RATE, _CLIP = 1000, 1e-3, 1.0  # the thesis's
+_RARE = 0.01  # a value that fewer drawn rows have says nothing of variety
 _SINGLE = (
     "gradients of records are computed in single precision and added in double: 0.1 % of the bound "
     "is set aside for rounding; that is no proof"
@@ -227,8 +230,20 @@ class VertiGAN:
             "layout": self._joint.layout.to_config(),
             "places": list(self._joint.places),
         }
-        arrays = {"generator": self.server.released(state)[None]}
-        return Generator("branches", arrays, config, vae.balance(self.schema))
+        flat = self.server.released(state)[None]
+        self._warn_of_collapse(flat, rng)
+        return Generator("branches", {"generator": flat}, config, vae.balance(self.schema))
+
+    def _warn_of_collapse(self, flat: Tensor, rng: Streams) -> None:
+        """Say so where all rows are nearly alike: known from the generator, not from any record."""
+        params = layers.separated(flat, self.generator.shapes())
+        z = torch.randn(1, _BATCH, self.generator.latent, generator=rng.torch("collapse"))
+        chances = self.generator.joint(params, z)[0].mean(0)
+        if not bool(((chances > _RARE) & (chances < 1 - _RARE)).any()):
+            _LOG.warning(
+                "the generator has collapsed: in every column nearly all drawn rows have the same "
+                "value; ask for a larger epsilon, fewer steps or a lower training.rate"
+            )
 
 
 def _name(party: int) -> str:
