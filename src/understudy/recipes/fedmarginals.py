@@ -31,7 +31,7 @@ from understudy.recipes.catalogue import CATALOGUE
 from understudy.recipes.imposed import Pool, generator, sketch
 from understudy.recipes.margins import Margin, codes, margins
 from understudy.recipes.options import FedMarginalsOptions, FedMomentsOptions
-from understudy.recipes.tables import BINS, Size, cells, pick, size_up, unlabelled, whole
+from understudy.recipes.tables import BINS, Size, cells, pick, size_up, unlabelled, whole_numbers
 from understudy.recipes.two_sums import TwoSums, noise_of
 from understudy.recipes.vertical_tables import vertical_tables
 from understudy.release.generator import Generator
@@ -85,8 +85,8 @@ class FedMarginals:
 
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """How many of the site's records lie in each cell of each table."""
-        cuts = whole(task, "cut", self._shapes["cut"], self.size.codes)
-        pairs = whole(task, "pairs", self._shapes["pairs"], self.size.columns)
+        cuts = whole_numbers(task, "cut", self._shapes["cut"], self.size.codes)
+        pairs = whole_numbers(task, "pairs", self._shapes["pairs"], self.size.columns)
 
         def found(x: Tensor, y: Tensor) -> Tensor:
             coarse = torch.gather(cuts, 1, codes(self._margins, x, y).T).T

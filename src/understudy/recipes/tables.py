@@ -20,7 +20,17 @@ from understudy.errors import WireError
 from understudy.federation.recipe import Task
 from understudy.recipes.margins import Margin
 
-__all__ = ["BINS", "Size", "cells", "cut", "pick", "size_of_all", "size_up", "unlabelled", "whole"]
+__all__ = [
+    "BINS",
+    "Size",
+    "cells",
+    "cut",
+    "pick",
+    "size_of_all",
+    "size_up",
+    "unlabelled",
+    "whole_numbers",
+]
 
 BINS = 256  # of a number's range, before columns are cut
 _CODES = (32, 24, 16, 12, 8, 6, 4)
@@ -86,15 +96,6 @@ def size_of_all(schema: Schema, std: float) -> Size:
 def unlabelled(found: Sequence[Margin]) -> tuple[Margin, ...]:
     """The margins of every column but the label."""
     return tuple(margin for margin in found if margin.start is not None)
-
-
-def whole(task: Task, name: str, shape: tuple[int, int], below: int) -> Tensor:
-    """An array of a task as whole numbers; others are refused before rows are seen."""
-    value = task.array(name, shape)
-    if not bool(((value >= 0) & (value < below) & (value == value.floor())).all()):
-        expected = f"a task's {name}: whole numbers from 0 to {below - 1}"
-        raise WireError(expected, "others", "ask whoever runs the server; nothing was sent")
-    return value.long()
 
 
 def _codes(rows: float, level: float, most: float) -> int:
@@ -177,3 +178,12 @@ def cells(codes: Tensor, y: Tensor, pairs: Tensor, size: Size) -> Tensor:
     if not size.singles:
         return found
     return torch.cat([found, y[:, None] * size.codes + codes], dim=1)
+
+
+def whole_numbers(task: Task, name: str, shape: tuple[int, ...], below: int) -> Tensor:
+    """An array of a task as whole numbers; others are refused before rows are seen."""
+    value = task.array(name, shape)
+    if not bool(((value >= 0) & (value < below) & (value == value.floor())).all()):
+        expected = f"a task's {name}: whole numbers from 0 to {below - 1}"
+        raise WireError(expected, "others", "ask whoever runs the server; nothing was sent")
+    return value.long()

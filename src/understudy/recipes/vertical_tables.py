@@ -33,7 +33,7 @@ from understudy.recipes.catalogue import CATALOGUE
 from understudy.recipes.imposed import Pool, generator, sketch
 from understudy.recipes.margins import Margin, codes, margins
 from understudy.recipes.options import FedMarginalsOptions
-from understudy.recipes.tables import BINS, Size, size_of_all, unlabelled, whole
+from understudy.recipes.tables import BINS, Size, size_of_all, unlabelled, whole_numbers
 from understudy.recipes.two_sums import completed_sum, noise_of
 from understudy.recipes.vertical import View, vertical, view
 from understudy.release.generator import Generator
@@ -93,7 +93,7 @@ class VerticalTables:
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """The party's part of v."""
         shape = (len(self._margins), max(margin.size for margin in self._margins))
-        cuts, own = whole(task, "cut", shape, self.size.codes), self._views[site.ids[0]]
+        cuts, own = whole_numbers(task, "cut", shape, self.size.codes), self._views[site.ids[0]]
         names = [margin.name for margin in self._margins]
         mine = [names.index(margin.name) for margin in unlabelled(own.margins)]
 
