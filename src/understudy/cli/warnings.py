@@ -76,7 +76,7 @@ def _protect_records(study: Study) -> str:
     able = [
         info.name
         for info in infos().values()
-        if study.schema.kind in info.kinds and any(unit == "record" for unit, _ in info.supports)
+        if study.schema.kind in info.kinds and ("record", "central") in info.supports
     ]
     how = "" if study.recipe in able else f" and study.recipe = {' or '.join(map(repr, able))}"
     return f"Protect single records instead: set privacy.unit = 'record'{how}.".replace("'", '"')

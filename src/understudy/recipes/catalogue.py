@@ -39,6 +39,19 @@ _RECIPES = (
         'without noise. encoder = "private" or "frozen" does; "paper" carries no record-level ε.',
     ),
     RecipeInfo(
+        name="sgde",
+        title="A β-VAE per class that one site trains alone, to be exchanged for others'",
+        paper="Lomurno et al. 2021, SGDE: Secure Generative Data Exchange (arXiv 2109.12062)",
+        summary="One site, one round of noised steps; decoders are released, classes drawn alike.",
+        kinds=("table", "image", "series"),
+        supports=frozenset({("person", "local"), ("record", "local")}),
+        default=("record", "local"),
+        options=options.SGDEOptions,
+        rounds=1,
+        corrections="Classes share one ε only with public classes, one public rate and number of "
+        "steps, and noise for every class, with rows or without: so it is here.",
+    ),
+    RecipeInfo(
         name="fedgp",
         title="Federated GAN; generators are averaged, critics stay at the sites",
         paper="Triastcyn & Faltings 2020, Federated Generative Privacy (arXiv 1910.08385)",

@@ -19,6 +19,8 @@ __all__ = [
     "FedSTDGOptions",
     "FedVAEOptions",
     "GANOptions",
+    "NetOptions",
+    "SGDEOptions",
     "SelectionOptions",
     "SignDSOptions",
     "VAEOptions",
@@ -29,10 +31,12 @@ __all__ = [
 LEAST_TOP = 8  # coordinates: a smaller top set tells little of a small model
 _MOST_TOP = 0.4  # a part's changes must have room beside as many places of silence
 
+ServerRule = tuple[Literal["adam", "sgd"], float, float, float, Literal["cosine", "none"]]
+
 
 @dataclass(frozen=True)
-class VAEOptions(Settings):
-    """The part of ``[recipe]`` that every VAE recipe has."""
+class NetOptions(Settings):
+    """The part of ``[recipe]`` that every VAE recipe has: its nets, and what they begin with."""
 
     net: Literal["dense", "conv"] = setting("dense", "dense, or the paper's convolutions")
     norm: Literal["none", "group", "batch"] = setting(
@@ -49,13 +53,6 @@ class VAEOptions(Settings):
         least=0,
     )
     beta: float = setting(1.0, "weight of the KL term", least=0)
-    server: Literal["adam", "sgd"] = setting("adam", "server optimiser on the noised mean")
-    server_rate: float = setting(0.016, "its learning rate (at the start)", above=0)
-    momentum: float = setting(0.9, "its momentum", least=0, below=1)
-    decay: Literal["cosine", "none"] = setting("cosine", "how its rate falls over the rounds")
-    average: float = setting(
-        0.2, "share of the last rounds whose decoders are averaged", least=0, most=1
-    )
     sharpness: float = setting(
         2.0, "contrast of released images: the logits are multiplied by it", above=0
     )
@@ -98,6 +95,29 @@ class VAEOptions(Settings):
                 "one of recipe.warm_start and recipe.public", "both", "remove one of them"
             )
 
+    @property
+    def rule(self) -> ServerRule:
+        """What the server does with the noised mean: it takes it as it is."""
+        return "sgd", 1.0, 0.0, 0.0, "none"
+
+
+@dataclass(frozen=True)
+class VAEOptions(NetOptions):
+    """The same with a server that has an optimiser of its own."""
+
+    server: Literal["adam", "sgd"] = setting("adam", "server optimiser on the noised mean")
+    server_rate: float = setting(0.016, "its learning rate (at the start)", above=0)
+    momentum: float = setting(0.9, "its momentum", least=0, below=1)
+    decay: Literal["cosine", "none"] = setting("cosine", "how its rate falls over the rounds")
+    average: float = setting(
+        0.2, "share of the last rounds whose decoders are averaged", least=0, most=1
+    )
+
+    @property
+    def rule(self) -> ServerRule:
+        """The optimiser, its rate and momentum, how many rounds it averages, how its rate falls."""
+        return self.server, self.server_rate, self.momentum, self.average, self.decay
+
 
 @dataclass(frozen=True)
 class FedVAEOptions(VAEOptions):
@@ -127,6 +147,19 @@ class DpdFVAEOptions(VAEOptions):
         "local steps per round, the same at every site; by default 6, or 1 where records are "
         "protected (6 for paper; always 1 under central trust)",
         least=1,
+    )
+
+
+@dataclass(frozen=True)
+class SGDEOptions(NetOptions):
+    """``[recipe]`` of an SGDE study."""
+
+    latent: int = setting(8, "dimensions of the latent space", least=1)
+    widths: tuple[int, ...] = setting((64, 32), "hidden layers of the encoders", least=1)
+    decoder_widths: tuple[int, ...] = setting((64, 128), "hidden layers of the decoders", least=1)
+    steps: int = setting(100, "noised steps of each VAE per round, the same at every site", least=1)
+    average: float = setting(
+        0.2, "share of the last steps whose VAEs are averaged", least=0, most=1
     )
 
 
