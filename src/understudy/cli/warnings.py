@@ -10,7 +10,7 @@ from understudy.privacy.plan import PrivacyPlan
 from understudy.privacy.select import Selection
 from understudy.recipes import infos
 from understudy.recipes.measured import advice
-from understudy.recipes.options import VAEOptions
+from understudy.recipes.vae_options import VAEOptions
 from understudy.simulation import site_plans
 from understudy.study import Study
 

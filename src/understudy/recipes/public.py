@@ -11,7 +11,8 @@ from understudy.data.encode import encode
 from understudy.data.schema import Schema
 from understudy.data.table import read
 from understudy.errors import StudyError
-from understudy.recipes.options import NetOptions, WAEOptions
+from understudy.recipes.options import WAEOptions
+from understudy.recipes.vae_options import NetOptions
 from understudy.study import Study
 
 __all__ = ["NOTE", "Examples", "notes", "rows"]

@@ -33,8 +33,8 @@ from understudy.privacy.clip import Bounded
 from understudy.recipes import shared_vae, vae
 from understudy.recipes.by_record import LEAST_SPREAD, SINGLE, batch_rate, refuse_epochs
 from understudy.recipes.catalogue import CATALOGUE
-from understudy.recipes.options import SGDEOptions
 from understudy.recipes.shared_vae import SharedVAE
+from understudy.recipes.vae_options import SGDEOptions
 from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Study

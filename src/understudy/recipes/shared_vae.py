@@ -23,8 +23,8 @@ from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder, init, vae
 from understudy.nets.layers import Params
 from understudy.recipes import public, vae, warm
 from understudy.recipes.fedavg import Trained
-from understudy.recipes.options import NetOptions
 from understudy.recipes.public import Examples
+from understudy.recipes.vae_options import NetOptions
 from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Study

@@ -13,7 +13,7 @@ from understudy.data.schema import Schema
 from understudy.nets import layers
 from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder
 from understudy.nets.layers import Params
-from understudy.recipes.options import NetOptions
+from understudy.recipes.vae_options import NetOptions
 from understudy.release.generator import Generator
 
 __all__ = [

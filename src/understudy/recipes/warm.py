@@ -21,8 +21,9 @@ from understudy.nets import layers
 from understudy.nets.autoencoder import Autoencoder, init, vae_loss
 from understudy.nets.layers import Params
 from understudy.recipes import fedmoments, vae
-from understudy.recipes.options import FedMomentsOptions, NetOptions
+from understudy.recipes.options import FedMomentsOptions
 from understudy.recipes.public import Examples
+from understudy.recipes.vae_options import NetOptions
 from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Cohort, Study

@@ -42,9 +42,9 @@ from understudy.privacy.clip import Bounded
 from understudy.recipes import shared_vae, vae, warm
 from understudy.recipes.by_record import LEAST_SPREAD, SINGLE, batch_rate, refuse_epochs
 from understudy.recipes.catalogue import CATALOGUE
-from understudy.recipes.options import DpdFVAEOptions
 from understudy.recipes.public import Examples
 from understudy.recipes.shared_vae import SharedVAE
+from understudy.recipes.vae_options import DpdFVAEOptions
 from understudy.rng import Streams
 from understudy.study import Study
 from understudy.training import optim
