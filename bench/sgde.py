@@ -314,14 +314,20 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", default=list(PAPER["test"]), choices=PAPER["test"])
     args = parser.parse_args()
     report: dict[str, Any] = {**provenance("sgde", args.threads), "seeds": args.seeds, "cells": []}
-    data = ["titanic", "mnist"] if args.quick else args.data
     begun = time.perf_counter()
-    for name in data:
-        for seed in args.seeds[:1] if args.quick or name not in TABLES else args.seeds:
-            report["cells"].append(cell(name, seed, args))
-            report["minutes"] = round((time.perf_counter() - begun) / 60, 1)
-            report["summary"] = summary(report["cells"])
-            save(report, args.json)
+    for name, seed in _grid(args):
+        report["cells"].append(cell(name, seed, args))
+        report["minutes"] = round((time.perf_counter() - begun) / 60, 1)
+        report["summary"] = summary(report["cells"])
+        save(report, args.json)
+
+
+def _grid(args: Namespace) -> list[tuple[str, int]]:
+    """Seed by seed, so that a run cut short has all tables; images last, and once."""
+    if args.quick:
+        return [("titanic", args.seeds[0]), ("mnist", args.seeds[0])]
+    tables = [(name, seed) for seed in args.seeds for name in args.data if name in TABLES]
+    return [*tables, *((name, args.seeds[0]) for name in args.data if name not in TABLES)]
 
 
 if __name__ == "__main__":
