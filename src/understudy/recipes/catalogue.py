@@ -157,6 +157,7 @@ _RECIPES = (
             for trust in ("central", "distributed", "local")
         ),
         default=("record", "central"),
+        parties=frozenset({("record", "local")}),
         options=options.FedMarginalsOptions,
         rounds=1,
     ),

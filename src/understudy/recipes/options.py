@@ -91,6 +91,13 @@ class VertiGANOptions(Settings):
     average: float = setting(
         0.2, "share of the last rounds whose generators are averaged", least=0, most=1
     )
+    joint: float = setting(
+        0.0,
+        "share of ε for fedmoments' sums, from which a critic of whole rows at the server learns "
+        "what goes together across parties; 0: none, as published",
+        least=0,
+        below=1,
+    )
 
 
 @dataclass(frozen=True)
