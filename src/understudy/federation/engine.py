@@ -19,9 +19,8 @@ import torch
 from understudy.errors import OutputError, ReleaseError
 from understudy.federation.checkpoint import Checkpoint, Saved
 from understudy.federation.cohort import draw_cohort, scheduled
-from understudy.federation.gather import Gather
+from understudy.federation.gather import Gather, Reply
 from understudy.federation.recipe import Recipe, State, Task
-from understudy.privacy.clip import Sealed
 from understudy.privacy.ledger import Ledger, receipts_in
 from understudy.rng import NoiseSource, Streams
 
@@ -40,8 +39,8 @@ class Runtime(Protocol):
     def ran(self) -> str:
         """What ran where, as claims say it: a key of `privacy.claim.RAN`."""
 
-    def exchange(self, task: Task, round: int, cohort: np.ndarray) -> Iterator[Sealed]:
-        """Send the task, yield stacks of sealed replies; silent sites are simply absent."""
+    def exchange(self, task: Task, round: int, cohort: np.ndarray) -> Iterator[Reply]:
+        """Send the task, yield stacks of sealed replies by site; the silent are simply absent."""
 
     def count_void(self, cohort: np.ndarray, round: int) -> None:
         """A round was charged but never finished: its cohort has spent a participation."""
@@ -125,7 +124,7 @@ class Engine:
         plan, phase = self.recipe.plan, self.recipe.plan.at(round)
         if phase.size is not None:
             begun = round - plan.start(plan.phase(round))
-            return scheduled(phase.sites, phase.size, begun, rng=self.streams)
+            return np.sort(scheduled(phase.sites, phase.size, begun, rng=self.streams))
         return draw_cohort(phase.sites, phase.rate, source=self.source.server("cohort", round))
 
     def _save(self, round: int, state: State, runtime: State | None = None) -> None:
