@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -138,10 +139,11 @@ def test_every_worker_holds_a_range_of_sites(sites: int) -> None:
 
 
 def test_what_cannot_be_spread_is_refused() -> None:
-    plan = ToyMean.build(study("toy-mean", 3, privacy={"noise": 1.0, "trust": "local"})).plan
-    for workers, many in ((0, plan), (4, plan), (GROUPS + 1, replace(plan, sites=100))):
+    terms = {"privacy": {"noise": 1.0, "trust": "local"}}
+    plan, large = (ToyMean.build(study("toy-mean", sites, **terms)).plan for sites in (3, 100))
+    for workers, many in ((0, plan), (4, plan), (GROUPS + 1, large)):
         with pytest.raises(StudyError, match="workers, for"):
             check_spread(many, workers)
     check_spread(plan, 3)
     with pytest.raises(StudyError, match="hold columns"):
-        check_spread(replace(plan, held="columns"), 2)
+        check_spread(SimpleNamespace(sites=3, held="columns"), 2)  # type: ignore[arg-type]

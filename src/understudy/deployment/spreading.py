@@ -151,11 +151,11 @@ class Holding:
         theirs = Terms.decode(data, "hello", self.name)
         try:
             self.terms.check(theirs, "the server")
+            if self._worker is None or self._worker.run != run:
+                self._worker = self._begun(run)
+                self.tell(f"run {run[:8]}: {len(self.ids):,} sites")
         except WireError as error:
-            self._end(error)
-        if self._worker is None or self._worker.run != run:
-            self._worker = self._begun(run)
-            self.tell(f"run {run[:8]}: {len(self.ids):,} sites")
+            self._end(error)  # and it is welcomed, so that the server can compare for itself
         return self.terms.encode("welcome", run, self.name)
 
     def _begun(self, run: str) -> Worker:

@@ -55,7 +55,7 @@ Ask = Callable[[Task, int, np.ndarray], Iterator[Reply]]
 
 def group_of(clients: np.ndarray, sites: int) -> np.ndarray:
     """The group of each of these sites, out of so many: equal ranges of their numbers."""
-    return clients * GROUPS // sites
+    return clients * min(GROUPS, sites) // sites
 
 
 class Gather(Protocol):

@@ -52,7 +52,7 @@ _DOUBLE = 8  # bytes of a number in a sum
 
 def worker_of(clients: np.ndarray, sites: int, workers: int) -> np.ndarray:
     """Which of so many workers holds each of these sites: ranges of whole groups."""
-    return group_of(clients, sites) * workers // GROUPS
+    return group_of(clients, sites) * workers // min(GROUPS, sites)
 
 
 def check_spread(plan: PrivacyPlan, workers: int) -> None:
