@@ -204,7 +204,7 @@ def test_the_cohort_is_asked_once_and_its_round_is_passed_on() -> None:
 
     def ask(task: Task, round: int, cohort: np.ndarray):
         asked.append((task, round, cohort.tolist()))
-        return iter([reply(p, GOOD)])
+        return iter([(cohort, reply(p, GOOD))])
 
     found = PlainSum(p, source()).total(ask, Task(values={"x": 1}), 0, np.array([3, 5]))
     assert found is not None and torch.allclose(found["a"], GOOD.mean(0))
