@@ -90,6 +90,7 @@ def serve(
                 rows=rows,
                 again=again,
                 seed=seed,
+                preview=console is not None,
                 tell=tell,
                 opened=lambda folder: show_page(folder, console),
             )

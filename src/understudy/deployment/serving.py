@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from understudy.deployment.keys import Keys, check_encrypted
+from understudy.deployment.preview import Preview
 from understudy.deployment.reception import Reception, Report
 from understudy.deployment.signing import sign
 from understudy.deployment.status import Promised, SiteStatus, Status
@@ -52,7 +53,8 @@ class Serving:
     """What `serve` is asked for. ``keys`` None: without TLS, signatures or secure sums.
 
     ``wait`` is how long to wait for sites that are missing, ``deadline`` for an answer; ``again``
-    is the command that goes on after a pause. ``seed`` is for tests and marks the claims.
+    is the command that goes on after a pause. ``seed`` is for tests and marks the claims;
+    ``preview``: the status also has what is spent so far, and rows of the generator as it is.
     """
 
     out: Path
@@ -65,6 +67,7 @@ class Serving:
     rows: int = 1000
     again: str = ""
     seed: int | None = None
+    preview: bool = False
     tell: Callable[[Status], None] = lambda status: None
     opened: Callable[[Path], None] = lambda folder: None
 
@@ -190,6 +193,8 @@ def _trained(
         Checkpoint(ledger.path.parent),
         begin_round,
     )
+    if how.preview:
+        engine.watch = Preview(recipe, reception.report, journal.source.name)
     release = trained(study, engine, how.rows)
     reception.report.say("all rounds are done", phase="finishing", round=plan.length)
     return release

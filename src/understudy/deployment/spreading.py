@@ -19,6 +19,7 @@ import numpy as np
 
 from understudy.data.shards import Shards
 from understudy.deployment.keys import Keys
+from understudy.deployment.preview import Preview
 from understudy.deployment.reception import Reception, Report
 from understudy.deployment.serving import Serving, check_port, waiting
 from understudy.errors import StudyError, UnderstudyError, WireError
@@ -79,6 +80,8 @@ def spread(study: Study, how: Serving, workers: int) -> Release:
 
         streams, source = journal.streams, journal.source
         engine = Engine(recipe, over, over, ledger, streams, source, None, begin_round)
+        if how.preview:
+            engine.watch = Preview(recipe, report, source.name)
         release = trained(study, engine, how.rows)
         said = Farewell(journal.run, ledger.head, release.model_hash, release.files()[MANIFEST])
         reception.close(said, min(how.deadline, 60.0))

@@ -40,13 +40,17 @@ class SiteStatus:
 
 @dataclass(frozen=True)
 class Promised:
-    """What the whole run promises against one adversary; ``epsilon`` None where nothing is."""
+    """What the whole run promises against one adversary; ``epsilon`` None where nothing is.
+
+    ``spent`` is that of the rounds so far, once it is known.
+    """
 
     adversary: str
     unit: str
     epsilon: float | None
     delta: float
     words: str
+    spent: float | None = None
 
     @classmethod
     def of(cls, claims: Iterable[Claim]) -> tuple[Promised, ...]:

@@ -27,6 +27,7 @@ from understudy.rng import NoiseSource, Streams
 __all__ = ["Engine", "Runtime"]
 
 Progress = Callable[[int, int], None]
+Watch = Callable[[int, State], None]  # how many rounds are done, and what they led to
 _PAUSE = 1.0  # seconds between checkpoints where cohorts follow a schedule
 _RUNTIME = "runtime/"  # prefix of what the runtime keeps, beside the recipe's own state
 _COMPLETED = "engine/completed"  # rounds that had a total
@@ -64,6 +65,7 @@ class Engine:
     source: NoiseSource
     checkpoint: Checkpoint | None = None
     progress: Progress = lambda done, total: None
+    watch: Watch = lambda done, state: None
     _saved: float = 0.0
     _completed: int = 0
 
@@ -77,6 +79,8 @@ class Engine:
                 state = self._round(state, round)
             if self._due(round):
                 self._save(round + 1, state)
+            if self._completed:
+                self.watch(round + 1, state)
         if not self._completed:
             raise _nothing_learnt("none: no site answered, or every round was cut short")
         self.progress(plan.length, plan.length)

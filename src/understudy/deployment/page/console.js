@@ -81,6 +81,7 @@ function showClaims(status) {
     item.append(element("p", `against ${claim.adversary}`, "who"));
     const price = element("p", claim.epsilon === null ? "nothing promised" : `ε = ${ceil(claim.epsilon, 3)}`, "price");
     if (claim.epsilon !== null) price.append(element("small", `δ = ${ceil(claim.delta, 2)}, for each ${claim.unit}`));
+    if (claim.spent !== null) price.append(element("small", `spent so far: ε = ${ceil(claim.spent, 3)}`));
     item.append(price, element("p", claim.words, "words"));
     return item;
   });
