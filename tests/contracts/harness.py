@@ -67,7 +67,7 @@ SMALL: dict[str, dict[str, Any]] = {
     },
 }
 # What these sites compute does not depend on who adds the noise: one trust, and none, will do.
-ONE_TRUST = {"fedgp": "central", "dp_fedavg_gan": "local"}
+ONE_TRUST = {"fedgp": "central", "dp_fedavg_gan": "local", "privbayes": "central"}
 HOLDING_ROWS = [name for name, kind in EVERY.items() if kind.info.supports]  # others hold columns
 ROUNDS = {"dp_fed_wae": 4}  # one for each part of its model; two serve the others
 FAST = {"rate": 0.3}  # a learning rate at which updates are long enough to be clipped

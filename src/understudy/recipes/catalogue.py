@@ -147,5 +147,22 @@ _RECIPES = (
         options=options.FedMarginalsOptions,
         rounds=1,
     ),
+    RecipeInfo(
+        name="privbayes",
+        title="A Bayesian network by noisy sums of tables: a baseline",
+        paper="Zhang et al. 2014, PrivBayes, federated as in Margaritis 2021, §4.5.4",
+        summary="Two or three rounds; a column depends on one or two others, given or chosen.",
+        kinds=("table",),
+        supports=frozenset(
+            (unit, trust)
+            for unit in ("person", "record", "site")
+            for trust in ("central", "distributed", "local")
+        ),
+        default=("record", "central"),
+        options=options.PrivBayesOptions,
+        rounds=1,
+        corrections="Parents are chosen from a noisy sum of tables of all pairs: mutual "
+        "information, which the paper's exponential mechanism needs, is no sum over sites.",
+    ),
 )
 CATALOGUE = {info.name: info for info in _RECIPES}

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.schema import Schema
-from understudy.errors import StudyError, WireError
+from understudy.errors import StudyError
 from understudy.federation.info import RecipeInfo
 from understudy.federation.phases import Then, then
 from understudy.federation.planning import Terms, noised_plan, unit_and_trust
@@ -31,7 +31,7 @@ from understudy.recipes.catalogue import CATALOGUE
 from understudy.recipes.imposed import Pool, generator, sketch
 from understudy.recipes.margins import Margin, codes, margins
 from understudy.recipes.options import FedMarginalsOptions, FedMomentsOptions
-from understudy.recipes.tables import Size, cells, cut, pick, size_up
+from understudy.recipes.tables import Size, cells, cut, pick, size_up, whole_numbers
 from understudy.recipes.two_sums import TwoSums, noise_of
 from understudy.release.generator import Generator
 from understudy.rng import Streams
@@ -90,8 +90,8 @@ class FedMarginals:
 
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """How many of the site's records lie in each cell of each table."""
-        cuts = self._whole(task, "cut", self.size.codes)
-        pairs = self._whole(task, "pairs", self.size.columns)
+        cuts = whole_numbers(task, "cut", self._shapes["cut"], self.size.codes)
+        pairs = whole_numbers(task, "pairs", self._shapes["pairs"], self.size.columns)
 
         def found(x: Tensor, y: Tensor) -> Tensor:
             coarse = torch.gather(cuts, 1, codes(self._margins, x, y).T).T
@@ -126,14 +126,6 @@ class FedMarginals:
     def _shapes(self) -> dict[str, tuple[int, int]]:
         widest = max(margin.size for margin in self._margins)
         return {"cut": (len(self._margins), widest), "pairs": (self.size.pairs, 2)}
-
-    def _whole(self, task: Task, name: str, below: int) -> Tensor:
-        """An array of a task as whole numbers; others are refused before rows are seen."""
-        value = task.array(name, self._shapes[name])
-        if not bool(((value >= 0) & (value < below) & (value == value.floor())).all()):
-            expected = f"a task's {name}: whole numbers from 0 to {below - 1}"
-            raise WireError(expected, "others", "ask whoever runs the server; nothing was sent")
-        return value.long()
 
 
 def build(study: Study, own: FedMarginalsOptions) -> Then:

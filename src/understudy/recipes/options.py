@@ -19,6 +19,7 @@ __all__ = [
     "FedSTDGOptions",
     "FedVAEOptions",
     "GANOptions",
+    "PrivBayesOptions",
     "SelectionOptions",
     "SignDSOptions",
     "VAEOptions",
@@ -226,6 +227,18 @@ class FedMarginalsOptions(Settings):
         "share of ε kept for the tables of pairs; fedmoments' sums, which come first, get the rest",
         above=0,
         below=1,
+    )
+
+
+@dataclass(frozen=True)
+class PrivBayesOptions(Settings):
+    """``[recipe]`` of a PrivBayes study."""
+
+    degree: int = setting(1, "parents of a column, at most", least=1, most=2)
+    network: tuple[str, ...] = setting(
+        (),
+        'a network that is public knowledge, in lines "column < parent, parent", the label as a '
+        "parent by its name; by default it is grown by a noisy sum of all pairs",
     )
 
 

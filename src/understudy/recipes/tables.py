@@ -15,9 +15,11 @@ import torch
 from torch import Tensor
 
 from understudy.data.schema import Schema
+from understudy.errors import WireError
+from understudy.federation.recipe import Task
 from understudy.recipes.margins import Margin
 
-__all__ = ["Size", "cells", "cut", "pick", "size_up"]
+__all__ = ["Size", "cells", "cut", "pick", "size_up", "whole_numbers"]
 
 _CODES = (32, 24, 16, 12, 8, 6, 4)
 _CLEAR = 2.0  # deviations of the noise that a cell of average size is to hold
@@ -151,3 +153,12 @@ def cells(codes: Tensor, y: Tensor, pairs: Tensor, size: Size) -> Tensor:
     if not size.singles:
         return found
     return torch.cat([found, y[:, None] * size.codes + codes], dim=1)
+
+
+def whole_numbers(task: Task, name: str, shape: tuple[int, ...], below: int) -> Tensor:
+    """An array of a task as whole numbers; others are refused before rows are seen."""
+    value = task.array(name, shape)
+    if not bool(((value >= 0) & (value < below) & (value == value.floor())).all()):
+        expected = f"a task's {name}: whole numbers from 0 to {below - 1}"
+        raise WireError(expected, "others", "ask whoever runs the server; nothing was sent")
+    return value.long()
