@@ -157,7 +157,8 @@ def test_whatever_a_site_sends_or_does_costs_no_more_than_its_own_part(tmp_path:
     oversized or replayed, a full disk, and a process that dies before, during and after a round."""
     with processes() as start:
         here = Federation(tmp_path, start, FAULTY)
-        hub, sites = here.serve(), [here.join(name) for name in ("south", "east")]
+        hub = here.serve("--wait", 60)
+        sites = [here.join(name) for name in ("south", "east")]
         north = (HERE / "faulty.py", here.study, here.port, tmp_path / "north",
                  tmp_path / "north.csv", tmp_path / "north.understudy")  # fmt: skip
         begun = [start(tmp_path / "north.log", *north)]
@@ -169,7 +170,7 @@ def test_whatever_a_site_sends_or_does_costs_no_more_than_its_own_part(tmp_path:
         assert [site.ended(30) for site in (*sites, begun[-1])] == [0, 0, 0]
         assert len(begun) == 4  # it died three times
         for why in ("malformed", "no answer before the deadline", "refused", "this round"):
-            assert f"north was left out: {why}" in hub.said or why in hub.said, hub.said
+            assert why in hub.said, hub.said[-3000:]
         release = here.check(len(FAULTS))
         assert set(release.signed.signatures) == {"hub", *SITES}
 

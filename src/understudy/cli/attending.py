@@ -23,7 +23,7 @@ from understudy.errors import StudyError
 from understudy.privacy.claim import claims, round_up
 from understudy.privacy.plan import Phase, PrivacyPlan
 from understudy.release.bundle import Release
-from understudy.runtime.flare import Address, Tls, check_flare
+from understudy.runtime.flare import Address, Tls
 from understudy.runtime.reach import probe
 
 __all__ = [
@@ -176,7 +176,6 @@ def _cost(spent: Spent, plan: PrivacyPlan, ledger: Path | None) -> Iterator[str]
 
 def reach(server: str, keys: Keys | None) -> Address:
     """The server's address, once it is known to answer as this site expects."""
-    check_flare()
     host, _, port = server.rpartition(":")
     if not host or not port.isdigit():
         raise StudyError("--server HOST:PORT", repr(server), "e.g. --server hub.example:8702")

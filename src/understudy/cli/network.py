@@ -154,9 +154,12 @@ def join(
         from understudy.deployment.joining import prepare
         from understudy.deployment.spreading import hold
         from understudy.federation.budget import Budget
+        from understudy.runtime.flare import check_flare
         from understudy.study import Study
 
         check_simulation(simulate, seed)
+        if not dry_run:
+            check_flare()
         own = key_folder(keys, insecure)
         name = site_name(site, own)
         if simulate is not None:
