@@ -66,7 +66,7 @@ function showSites(sites, now) {
     const state = element("td");
     state.append(element("span", STATES[site.state] || site.state, `state ${site.state}`));
     if (site.note) state.append(element("span", site.note, "note"));
-    const seen = site.seen === null ? "never" : now - site.seen < 5 ? "just now" : `${duration(now - site.seen)} ago`;
+    const seen = site.state === "joined" ? "connected" : site.seen === null ? "never" : now - site.seen < 5 ? "just now" : `${duration(now - site.seen)} ago`;
     row.append(name, state, element("td", seen));
     return row;
   });
