@@ -47,7 +47,19 @@ def test_every_recipe_shows_what_it_has_so_far(
     spent = [status.claims[0].spent for status in told]
     assert spent == sorted(spent, key=lambda each: each or 0)
     assert spent[-1] == told[-1].claims[0].epsilon
+    assert [status.looked for status in told] == list(range(1, len(told) + 1))
     shown = told[-1].sample
     assert bool(shown) == (name != "signds")  # which makes a classifier here
     if shown and kind_of(name) == "table":
         assert len(pd.read_csv(tmp_path / shown)) == 12
+
+
+def test_between_looks_the_status_says_of_which_round_it_speaks(tmp_path: Path) -> None:
+    """What was spent must not look smaller than it is: an old figure has its round beside it."""
+    made, ledger, told = watched(tmp_path, "fedvae", "site", "local")
+    look = made.watch
+    look(1, made.recipe.init(rng=made.streams))
+    look._next = float("inf")
+    with ledger:
+        made.train()
+    assert [status.looked for status in told] == [1, made.recipe.plan.length]

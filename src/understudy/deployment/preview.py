@@ -1,4 +1,4 @@
-"""What the console page shows while a run goes on: what is spent so far, and rows as they are now.
+"""What the console page shows while a run goes on: what is spent, and rows of the generator.
 
 Both follow from what was charged and noised, so they tell nothing more; what they draw at random
 is their own, so the release is the same with and without them. They are made again when the last
@@ -39,9 +39,10 @@ class Preview:
     def __call__(self, rounds: int, state: State) -> None:
         """Write down what there is to see, if it is time."""
         begun = time.monotonic()
-        if begun < self._next:
+        if begun < self._next and rounds < self.recipe.plan.length:
             return
-        self.report.say(claims=self._spent(rounds), sample=self._sample(rounds, state))
+        spent, sample = self._spent(rounds), self._sample(rounds, state)
+        self.report.say(claims=spent, sample=sample, looked=rounds)
         self._next = time.monotonic() + _PAUSE * (time.monotonic() - begun)
 
     def _spent(self, rounds: int) -> tuple[Promised, ...]:

@@ -42,7 +42,7 @@ class SiteStatus:
 class Promised:
     """What the whole run promises against one adversary; ``epsilon`` None where nothing is.
 
-    ``spent`` is that of the rounds so far, once it is known.
+    ``spent`` is that of the rounds up to the last look (`Status.looked`).
     """
 
     adversary: str
@@ -66,7 +66,8 @@ class Status:
     """A run as its server sees it. ``round`` rounds of ``rounds`` are done (and charged).
 
     ``next`` is the command to type, or empty where nothing needs to be done; ``sample`` is a file
-    beside this one with rows of the current generator (CSV), if there is any.
+    beside this one with rows of the generator (CSV), if there is any. It and what claims have spent
+    are looked at now and then: ``looked`` is after how many rounds.
     """
 
     study: str
@@ -78,6 +79,7 @@ class Status:
     log: tuple[str, ...] = ()
     next: str = ""
     sample: str = ""
+    looked: int = 0
     started: float = 0.0
     updated: float = 0.0
 
