@@ -17,6 +17,7 @@ LIBRARIES = {  # used by the others, nothing to run
     "tablesets",
 }  # fmt: skip
 SMALLER = {  # of the benches with many cells, one of each kind of run is enough here
+    "baselines": ["--only", "fedavg, epilepsy"],
     "dp_fed_wae": ["--seeds", "0", "--cells", "none"],
     "fedstdg": ["--seeds", "0", "--part", "grid", "plain", "--data", "sine"],
     "signds": ["--seeds", "0", "--case", "a9a-logistic", "--epsilon", "8"],
