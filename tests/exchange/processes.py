@@ -1,22 +1,29 @@
-"""Services as processes, the databases they need, and commands as members type them."""
+"""Services as processes, and the databases they need."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from understudy.deployment.enrolment import make_site
+from understudy.exchange.blobs import Blobs
+from understudy.exchange.client import Client, Site
+from understudy.exchange.database import Database
+from understudy.exchange.integrity import Findings, inspect
+from understudy.exchange.members import OPERATOR, invite
+from understudy.exchange.policy import DATABASE_VARIABLE, Policy
 
 POSTGRES = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
 """PostgreSQL as Debian installs it; its server refuses to run as root."""
@@ -40,11 +47,8 @@ class Cluster:
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
     def make(self) -> None:
-        self.folder.mkdir()
         if os.geteuid() == 0:
             shutil.chown(self.folder, "postgres")
-            for parent in self.folder.parents[:3]:  # pytest's folders are private
-                parent.chmod(parent.stat().st_mode | 0o011)
         self._run("initdb", "-D", str(self.folder / "data"), "-A", "trust", "-U", "postgres")
 
     def start(self) -> None:
@@ -65,28 +69,18 @@ class Cluster:
 
 
 @contextmanager
-def postgres(folder: Path) -> Iterator[Cluster]:
+def postgres() -> Iterator[Cluster]:
+    """Not in pytest's own folders, which nobody but its user may enter."""
     if not POSTGRES:
         pytest.skip("PostgreSQL is not installed: the exchange was not tried with it")
-    cluster = Cluster(folder)
-    cluster.make()
-    cluster.start()
-    try:
-        yield cluster
-    finally:
-        cluster.stop()
-
-
-def command(*words: str, env: Mapping[str, str] | None = None) -> Any:
-    """What a command prints as JSON; also if it was refused."""
-    done = subprocess.run(
-        [sys.executable, "-m", "understudy", *words, "--json"],
-        capture_output=True, text=True, timeout=240, env={**os.environ, **(env or {})},
-    )  # fmt: skip
-    assert done.stdout, done.stderr
-    found = json.loads(done.stdout)
-    assert (done.returncode == 0) == bool(found["ok"]), done.stderr
-    return found
+    with tempfile.TemporaryDirectory(prefix="understudy-pg-") as folder:
+        cluster = Cluster(Path(folder))
+        cluster.make()
+        cluster.start()
+        try:
+            yield cluster
+        finally:
+            cluster.stop()
 
 
 @dataclass
@@ -105,11 +99,11 @@ class Service:
 
     def start(self) -> None:
         words = ["exchange", "serve", str(self.settings), "--port", str(self.port), *self.words]
-        log = (self.settings.parent / "service.log").open("ab")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "understudy", *words],
-            stdout=log, stderr=log, env={**os.environ, **self.env}, start_new_session=True,
-        )  # fmt: skip
+        with (self.settings.parent / "service.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "understudy", *words],
+                stdout=log, stderr=log, env={**os.environ, **self.env}, start_new_session=True,
+            )  # fmt: skip
         for _ in range(600):
             assert self.process.poll() is None, self.said
             with socket.socket() as probe:
@@ -136,20 +130,27 @@ class Service:
             except subprocess.TimeoutExpired:
                 self.kill()
 
-    def invite(self, role: str) -> str:
-        words = ("exchange", "invite", str(self.settings), "--role", role)
-        return str(command(*words, env=self.env)["code"])
+    @property
+    def database(self) -> str:
+        return self.env.get(DATABASE_VARIABLE) or Policy.load(self.settings).database
 
-    def join(self, name: str, role: str = "member", *words: str) -> Path:
-        """A key folder that has subscribed."""
+    def join(self, name: str, role: str = "member", ca: str = "") -> Client:
+        """Somebody with a key folder that has subscribed."""
         keys = self.settings.parent / name
-        command("keys", "request", str(keys), "--name", name)
-        code = self.invite(role)
-        command("exchange", "subscribe", self.url, "--keys", str(keys), "--code", code, *words)
-        return keys
+        make_site(keys, name)
+        database = Database(self.database)
+        with database.writing() as session:
+            code, _ = invite(session, OPERATOR, role)
+        database.close()
+        return Client.subscribe(Site(self.url, ca), keys, code)[0]
 
-    def check(self) -> Any:
-        return command("exchange", "check", str(self.settings), env=self.env)
+    def check(self) -> Findings:
+        """As `understudy exchange check` does."""
+        database = Database(self.database)
+        found = inspect(database, Blobs(self.settings.parent / "store"))
+        database.close()
+        assert found.faults == ()
+        return found
 
 
 @contextmanager

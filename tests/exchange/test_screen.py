@@ -40,7 +40,7 @@ def flipped(rows: Records) -> Records:
 def trained(rows: Records, folder: Path, name: str) -> Release:
     tables = {
         "study": {"name": name, "recipe": "fedmoments"},
-        "privacy": {"trust": "local", "unit": "record", "epsilon": 3.0},
+        "privacy": {"trust": "local", "unit": "record", "epsilon": 8.0},
         "simulation": {"data": "-", "sites": 1},
     }
     run(Study.parse(tables, schema=SCHEMA), [rows], out=folder / f"{name}.zip", seed=1, rows=5)
@@ -73,8 +73,8 @@ def test_a_poisoned_generator_is_dropped_and_accuracy_recovers(pool: dict[str, R
     poisoned, screened, clean = (
         accuracy(balanced(each, 1000, rng=RNG.child("rows")).rows) for each in (pool, kept, honest)
     )
-    assert screened == clean > 0.85
-    assert screened >= poisoned
+    assert screened == clean > 0.9
+    assert poisoned < clean - 0.15
 
 
 def test_honest_generators_are_kept(pool: dict[str, Release]) -> None:

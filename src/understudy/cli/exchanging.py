@@ -35,7 +35,7 @@ def _done(text: str) -> None:
 def _table(columns: list[str], rows: list[list[str]]) -> None:
     table = Table(box=None, padding=(0, 2))
     for name in columns:
-        table.add_column(name)
+        table.add_column(name, no_wrap=name == "id", overflow="fold")
     for row in rows:
         table.add_row(*map(escape, row))
     Console().print(table, highlight=False)
@@ -188,12 +188,12 @@ def show_list(
 
 
 def _table_of(found: list[dict[str, Any]]) -> None:
-    columns = ["id", "name", "member", "data", "recipe", "unit", "ε", "size", "pulls", "since"]
+    columns = ["id", "name", "member", "data", "recipe", "unit", "ε", "size", "pulls"]
     rows = [
         [
             each["id"], each["name"], each["member"], each["dataset"], each["recipe"],
             each["unit"], _eps(each["epsilon"]), f"{each['bytes'] / 1e6:.2f} MB",
-            str(each["pulls"]), _day(each["decided"] or each["pushed"]),
+            str(each["pulls"]),
         ]
         for each in found
     ]  # fmt: skip
@@ -323,11 +323,16 @@ def _show_screened(told: list[Any], json: bool) -> None:
         ]
         for each in told
     ]  # fmt: skip
-    _table(["generator", "alone", "all", "without it", ""], rows)
+    _table(["id", "alone", "all", "without it", ""], rows)
 
 
 def withdraw(id: str = _ID, keys: Path = KEYS, json: bool = JSON) -> None:
-    """Take a release of yours out of the pool; what was pulled stays out there, and is spent."""
+    """Take a release of yours out of the pool; what was pulled stays out there, and is spent.
+
+    Example:
+
+      understudy exchange withdraw 0123456789abcdef --keys my-keys
+    """
     with plain_errors(json):
         from understudy.exchange.client import Client
 
@@ -361,7 +366,12 @@ def open_pages(
 
 
 def queue(keys: Path = KEYS, json: bool = JSON) -> None:
-    """Stewards: list what waits for a decision."""
+    """Stewards: list what waits for a decision.
+
+    Example:
+
+      understudy exchange queue --keys my-keys
+    """
     with plain_errors(json):
         from understudy.exchange.client import Client
 
@@ -370,7 +380,12 @@ def queue(keys: Path = KEYS, json: bool = JSON) -> None:
 
 
 def approve(id: str = _ID, keys: Path = KEYS, json: bool = JSON) -> None:
-    """Stewards: take a push into the pool."""
+    """Stewards: take a push into the pool.
+
+    Example:
+
+      understudy exchange approve 0123456789abcdef --keys my-keys
+    """
     _decide(keys, id, True, "", json)
 
 
@@ -380,7 +395,12 @@ def reject(
     why: str = typer.Option(..., "--why", help="The reason, which the member is told."),
     json: bool = JSON,
 ) -> None:
-    """Stewards: turn a push down."""
+    """Stewards: turn a push down.
+
+    Example:
+
+      understudy exchange reject 0123456789abcdef --keys my-keys --why "labels look swapped"
+    """
     _decide(keys, id, False, why, json)
 
 
@@ -393,7 +413,12 @@ def _decide(keys: Path, id: str, take: bool, why: str, json: bool) -> None:
 
 
 def members(keys: Path = KEYS, json: bool = JSON) -> None:
-    """Stewards: list members, and what each has spent on which data."""
+    """Stewards: list members, and what each has spent on which data.
+
+    Example:
+
+      understudy exchange members --keys my-keys
+    """
     with plain_errors(json):
         from understudy.exchange.client import Client
 
@@ -413,7 +438,12 @@ def members(keys: Path = KEYS, json: bool = JSON) -> None:
 
 
 def revoke(name: str = _MEMBER, keys: Path = KEYS, json: bool = JSON) -> None:
-    """Admins: take nothing from this member any more."""
+    """Admins: take nothing from this member any more.
+
+    Example:
+
+      understudy exchange revoke north --keys my-keys
+    """
     with plain_errors(json):
         from understudy.exchange.client import Client
 
@@ -427,7 +457,12 @@ def role(
     keys: Path = KEYS,
     json: bool = JSON,
 ) -> None:
-    """Admins: give a member another role."""
+    """Admins: give a member another role.
+
+    Example:
+
+      understudy exchange role north steward --keys my-keys
+    """
     with plain_errors(json):
         from understudy.exchange.client import Client
 

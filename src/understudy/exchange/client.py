@@ -14,14 +14,16 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from understudy.errors import ExchangeError, OutputError, unwritable
-from understudy.exchange.admission import Verifier
 from understudy.exchange.connection import Connection, Site
 from understudy.exchange.transfer import Tick, download, silent, upload, wait_for_checks
-from understudy.release.bundle import Release
+
+if TYPE_CHECKING:  # PyTorch is loaded where it is needed
+    from understudy.exchange.admission import Verifier
+    from understudy.release.bundle import Release
 
 __all__ = ["Client", "Site"]
 
@@ -155,6 +157,8 @@ def _as_zip(release: Path, folder: Path) -> Path:
         if not release.is_file():
             raise OutputError(f"the release {release}", "no such file", "check the path")
         return release
+    from understudy.release.bundle import Release
+
     path = folder / "release.zip"
     Release.load(release).save(path)
     return path
