@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
@@ -17,6 +18,7 @@ from exchange.processes import Service, free_port, postgres, served
 from understudy.deployment.enrolment import make_server, make_site
 from understudy.errors import ExchangeError
 from understudy.exchange.client import Client, Site
+from understudy.exchange.connection import Connection
 from understudy.exchange.dataset import balanced
 from understudy.exchange.policy import DATABASE_VARIABLE
 from understudy.exchange.serving import Address
@@ -153,4 +155,4 @@ def test_an_exchange_that_is_not_there_is_named(tmp_path: Path) -> None:
     told = {"server": f"http://localhost:{free_port()}", "ca": "", "insecure": False}
     (keys / "exchange.json").write_text(json.dumps({**told, "exchange": "0" * 32}))
     with pytest.raises(ExchangeError, match="an exchange at"):
-        Client.load(keys).me()
+        Client(replace(Connection.known(keys), patience=0.1)).me()

@@ -1,4 +1,4 @@
-"""``understudy exchange``: the operator's commands; those of members are in `exchanging`."""
+"""``understudy exchange``: the operator's commands, and the list of all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from understudy.cli import exchanging
+from understudy.cli import exchanging, stewarding
 from understudy.cli.console import JSON, plain_errors, print_hanging, print_json
 
 __all__ = ["app"]
@@ -179,9 +179,9 @@ app.command()(exchanging.show)
 app.command()(exchanging.pull)
 app.command()(exchanging.withdraw)
 app.command(name="open")(exchanging.open_pages)
-app.command()(exchanging.queue)
-app.command()(exchanging.approve)
-app.command()(exchanging.reject)
-app.command()(exchanging.members)
-app.command()(exchanging.revoke)
-app.command()(exchanging.role)
+app.command()(stewarding.queue)
+app.command()(stewarding.approve)
+app.command()(stewarding.reject)
+app.command()(stewarding.members)
+app.command()(stewarding.revoke)
+app.command()(stewarding.role)

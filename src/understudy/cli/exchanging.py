@@ -24,28 +24,31 @@ from understudy.cli.console import (
 )
 
 KEYS = typer.Option(..., "--keys", help="This member's key folder (understudy keys request).")
-_ID = typer.Argument(..., metavar="ID", help="A release's number.")
-_MEMBER = typer.Argument(..., help="The member's name.")
+ID = typer.Argument(..., metavar="ID", help="A release's number.")
 
 
-def _done(text: str) -> None:
+def done(text: str) -> None:
+    """Say what was done."""
     print_hanging(Console(), "[green]✓[/] ", text)
 
 
-def _table(columns: list[str], rows: list[list[str]]) -> None:
-    table = Table(box=None, padding=(0, 2))
+def table(columns: list[str], rows: list[list[str]]) -> None:
+    """Print rows under their headings; an id is never cut."""
+    made = Table(box=None, padding=(0, 2))
     for name in columns:
-        table.add_column(name, no_wrap=name == "id", overflow="fold")
+        made.add_column(name, no_wrap=name == "id", overflow="fold")
     for row in rows:
-        table.add_row(*map(escape, row))
-    Console().print(table, highlight=False)
+        made.add_row(*map(escape, row))
+    Console().print(made, highlight=False)
 
 
-def _day(when: float | None) -> str:
+def day(when: float | None) -> str:
+    """A time, as people here write it."""
     return "–" if when is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
 
 
-def _eps(value: float | None) -> str:
+def eps(value: float | None) -> str:
+    """An ε, never below the truth."""
     from understudy.privacy.account import round_up
 
     return "–" if value is None else round_up(value)
@@ -77,7 +80,7 @@ def subscribe(
         if json:
             print_json({"ok": True, "name": client.link.name, "requirements": asked})
             return
-        _done(f"{client.link.name} is a member of {asked['name']}")
+        done(f"{client.link.name} is a member of {asked['name']}")
         _say_requirements(asked)
 
 
@@ -151,9 +154,9 @@ def push(
             print_json({"ok": True, "push": found})
             return
         state = {"pending": "waits for a steward", "accepted": "is in the pool"}[found["state"]]
-        _done(f"{found['id']} passed the checks and {state}")
-        spent = f"ε = {_eps(found['together'])} is spent on {dataset}"
-        print_hanging(Console(), "  ", f"{spent}, of it {_eps(found['epsilon'])} by this push")
+        done(f"{found['id']} passed the checks and {state}")
+        spent = f"ε = {eps(found['together'])} is spent on {dataset}"
+        print_hanging(Console(), "  ", f"{spent}, of it {eps(found['epsilon'])} by this push")
 
 
 def show_list(
@@ -184,20 +187,21 @@ def show_list(
         if json:
             print_json({"ok": True, "releases": found})
             return
-        _table_of(found)
+        table_of(found)
 
 
-def _table_of(found: list[dict[str, Any]]) -> None:
+def table_of(found: list[dict[str, Any]]) -> None:
+    """Print releases."""
     columns = ["id", "name", "member", "data", "recipe", "unit", "ε", "size", "pulls"]
     rows = [
         [
             each["id"], each["name"], each["member"], each["dataset"], each["recipe"],
-            each["unit"], _eps(each["epsilon"]), f"{each['bytes'] / 1e6:.2f} MB",
+            each["unit"], eps(each["epsilon"]), f"{each['bytes'] / 1e6:.2f} MB",
             str(each["pulls"]),
         ]
         for each in found
     ]  # fmt: skip
-    _table(columns, rows)
+    table(columns, rows)
 
 
 def _list_own(pushes: list[dict[str, Any]], me: dict[str, Any], json: bool) -> None:
@@ -205,19 +209,19 @@ def _list_own(pushes: list[dict[str, Any]], me: dict[str, Any], json: bool) -> N
         print_json({"ok": True, "me": me, "pushes": pushes})
         return
     for budget in me["budgets"]:
-        spent = f"ε = {_eps(budget['epsilon'])} of {budget['cap']:g} is spent"
+        spent = f"ε = {eps(budget['epsilon'])} of {budget['cap']:g} is spent"
         print_hanging(Console(), "  ", f"{budget['dataset']}: {spent}")
     rows = [
         [
-            each["id"], each["dataset"], each["state"], _eps(each["epsilon"]), _day(each["begun"]),
+            each["id"], each["dataset"], each["state"], eps(each["epsilon"]), day(each["begun"]),
             (each["reason"] or {}).get("found", ""),
         ]
         for each in pushes
     ]  # fmt: skip
-    _table(["id", "data", "state", "ε", "pushed", "why"], rows)
+    table(["id", "data", "state", "ε", "pushed", "why"], rows)
 
 
-def show(id: str = _ID, keys: Path = KEYS, json: bool = JSON) -> None:
+def show(id: str = ID, keys: Path = KEYS, json: bool = JSON) -> None:
     """Show all that is known of a release: claims, provenance, checks, who pulled it.
 
     Example:
@@ -232,7 +236,7 @@ def show(id: str = _ID, keys: Path = KEYS, json: bool = JSON) -> None:
             print_json({"ok": True, **found})
             return
         release, console = found["release"], Console()
-        _table_of([release])
+        table_of([release])
         for lead, key in (("claim  ", "claims"), ("check  ", "checks"), ("note   ", "notes")):
             for line in found[key]:
                 print_hanging(console, f"  {lead}", line)
@@ -307,7 +311,7 @@ def pull(
         if json:
             print_json({"ok": True, "output": str(output), **about, "missing": made.missing})
             return
-        _done(f"{len(made.rows):,} rows of {len(releases)} generators in {output}")
+        done(f"{len(made.rows):,} rows of {len(releases)} generators in {output}")
         if made.missing:
             lead = "[yellow]–[/] no generator knows "
             print_hanging(Console(), lead, ", ".join(made.missing))
@@ -323,10 +327,10 @@ def _show_screened(told: list[Any], json: bool) -> None:
         ]
         for each in told
     ]  # fmt: skip
-    _table(["id", "alone", "all", "without it", ""], rows)
+    table(["id", "alone", "all", "without it", ""], rows)
 
 
-def withdraw(id: str = _ID, keys: Path = KEYS, json: bool = JSON) -> None:
+def withdraw(id: str = ID, keys: Path = KEYS, json: bool = JSON) -> None:
     """Take a release of yours out of the pool; what was pulled stays out there, and is spent.
 
     Example:
@@ -337,7 +341,7 @@ def withdraw(id: str = _ID, keys: Path = KEYS, json: bool = JSON) -> None:
         from understudy.exchange.client import Client
 
         found = Client.load(keys).withdraw(id)
-        print_json({"ok": True, "push": found}) if json else _done(f"{id} is withdrawn")
+        print_json({"ok": True, "push": found}) if json else done(f"{id} is withdrawn")
 
 
 def open_pages(
@@ -363,108 +367,3 @@ def open_pages(
         print(url, flush=True)
         if browser:
             webbrowser.open(url)
-
-
-def queue(keys: Path = KEYS, json: bool = JSON) -> None:
-    """Stewards: list what waits for a decision.
-
-    Example:
-
-      understudy exchange queue --keys my-keys
-    """
-    with plain_errors(json):
-        from understudy.exchange.client import Client
-
-        found = Client.load(keys).queue()
-        print_json({"ok": True, "releases": found}) if json else _table_of(found)
-
-
-def approve(id: str = _ID, keys: Path = KEYS, json: bool = JSON) -> None:
-    """Stewards: take a push into the pool.
-
-    Example:
-
-      understudy exchange approve 0123456789abcdef --keys my-keys
-    """
-    _decide(keys, id, True, "", json)
-
-
-def reject(
-    id: str = _ID,
-    keys: Path = KEYS,
-    why: str = typer.Option(..., "--why", help="The reason, which the member is told."),
-    json: bool = JSON,
-) -> None:
-    """Stewards: turn a push down.
-
-    Example:
-
-      understudy exchange reject 0123456789abcdef --keys my-keys --why "labels look swapped"
-    """
-    _decide(keys, id, False, why, json)
-
-
-def _decide(keys: Path, id: str, take: bool, why: str, json: bool) -> None:
-    with plain_errors(json):
-        from understudy.exchange.client import Client
-
-        found = Client.load(keys).decide(id, take, why)
-        print_json({"ok": True, "push": found}) if json else _done(f"{id} is {found['state']}")
-
-
-def members(keys: Path = KEYS, json: bool = JSON) -> None:
-    """Stewards: list members, and what each has spent on which data.
-
-    Example:
-
-      understudy exchange members --keys my-keys
-    """
-    with plain_errors(json):
-        from understudy.exchange.client import Client
-
-        found = Client.load(keys).members()
-        if json:
-            print_json({"ok": True, "members": found})
-            return
-        rows = [
-            [
-                each["name"], each["role"], "revoked" if each["revoked"] else "",
-                _day(each["joined"]), each["fingerprint"],
-                ", ".join(f"{b['dataset']} ε = {_eps(b['epsilon'])}" for b in each["budgets"]),
-            ]
-            for each in found
-        ]  # fmt: skip
-        _table(["member", "role", "", "since", "key", "spent"], rows)
-
-
-def revoke(name: str = _MEMBER, keys: Path = KEYS, json: bool = JSON) -> None:
-    """Admins: take nothing from this member any more.
-
-    Example:
-
-      understudy exchange revoke north --keys my-keys
-    """
-    with plain_errors(json):
-        from understudy.exchange.client import Client
-
-        found = Client.load(keys).revoke(name)
-        print_json({"ok": True, **found}) if json else _done(f"{name} is revoked")
-
-
-def role(
-    name: str = _MEMBER,
-    role: str = typer.Argument(..., help="member, steward or admin."),
-    keys: Path = KEYS,
-    json: bool = JSON,
-) -> None:
-    """Admins: give a member another role.
-
-    Example:
-
-      understudy exchange role north steward --keys my-keys
-    """
-    with plain_errors(json):
-        from understudy.exchange.client import Client
-
-        found = Client.load(keys).change_role(name, role)
-        print_json({"ok": True, **found}) if json else _done(f"{name} is a {role} now")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # PyTorch is loaded where it is needed
 __all__ = ["Client", "Site"]
 
 _WAIT = 600.0  # seconds for the checks of a push
+_PATIENCE = 300.0  # seconds for which a transfer waits for a service that is away
 Found = dict[str, Any]
 
 
@@ -61,10 +62,11 @@ class Client:
 
     def push(self, release: str | Path, dataset: str = "main", tick: Tick = silent) -> Found:
         """Send a release and wait for its checks; the push, which may have been refused."""
+        patient = replace(self.link, patience=_PATIENCE)
         with tempfile.TemporaryDirectory() as folder:
             path = _as_zip(Path(release), Path(folder))
-            push = upload(self.link, path, dataset, tick)
-        return wait_for_checks(self.link, push, _WAIT)
+            push = upload(patient, path, dataset, tick)
+        return wait_for_checks(patient, push, _WAIT)
 
     def pushes(self) -> list[Found]:
         """This member's own, newest first."""
@@ -93,7 +95,8 @@ class Client:
     def _pulled(self, told: Found, folder: Path, verify: Verifier, tick: Tick) -> Release:
         id = _number(str(told["id"]))
         path = folder / f"{id}.zip"
-        download(self.link, id, str(told["sha256"]), int(told["bytes"]), path, tick)
+        patient = replace(self.link, patience=_PATIENCE)
+        download(patient, id, str(told["sha256"]), int(told["bytes"]), path, tick)
         return verify(path).release
 
     def withdraw(self, id: str) -> Found:

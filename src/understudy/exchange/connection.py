@@ -26,7 +26,7 @@ from understudy.exchange.signing import sign
 __all__ = ["Answer", "Connection", "Site"]
 
 _KNOWN = "exchange.json"  # in the key folder
-_TRIES, _PATIENCE = 8, 20.0  # how often, and the longest pause in seconds
+_LONGEST = 10.0  # seconds between two tries
 _AGAIN = (429, 502, 503, 504)
 _TIMEOUT = 60.0
 _LARGEST = 64 << 20  # of an answer that is not a file
@@ -118,6 +118,8 @@ class Connection:
     name: str
     key: Ed25519PrivateKey = field(repr=False)
     exchange: str = ""
+    patience: float = 20.0
+    """Seconds for which what cannot be answered now is asked again."""
 
     @classmethod
     def first(cls, site: Site, folder: Path) -> Connection:
@@ -170,19 +172,19 @@ class Connection:
     def _tried(
         self, method: str, path: str, body: bytes, headers: Mapping[str, str], signed: bool
     ) -> Answer:
-        for turn in range(_TRIES):
-            last = turn == _TRIES - 1
+        end, pause = time.monotonic() + self.patience, 0.25
+        while True:
+            last = time.monotonic() > end
             try:
                 answer = self._once(method, path, body, headers, signed)
                 if answer.status not in _AGAIN or last:
                     return answer
-                pause = answer.wait
+                pause = max(pause, answer.wait)
             except (OSError, http.client.HTTPException) as error:
                 if last or isinstance(error, ssl.SSLCertVerificationError):
                     raise unreachable(self.site, error) from error
-                pause = 0.25 * 2**turn
-            time.sleep(min(max(pause, 0.25), _PATIENCE))
-        raise AssertionError("the last try returns or raises")
+            time.sleep(min(pause, _LONGEST))
+            pause *= 2
 
     def _once(
         self, method: str, path: str, body: bytes, headers: Mapping[str, str], signed: bool

@@ -17,7 +17,6 @@ __all__ = ["Tick", "download", "upload", "wait_for_checks"]
 
 PIECE = 1 << 20
 _BLOCK = 1 << 16
-_TRIES = 8
 _LOOK = 0.5  # seconds between looks at a push that is being checked
 Tick = Callable[[str, int, int], None]
 
@@ -66,16 +65,18 @@ def download(
     if target.exists() and file_hash(target) == sha256:
         return target
     partial = target.with_name(f".{target.name}.part")
-    for turn in range(_TRIES):
+    end, pause = time.monotonic() + link.patience, 0.25
+    while True:
         try:
             _go_on(link, f"/api/v1/releases/{id}/file", partial, size, tick)
             break
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, OSError) and error.errno is not None and not _network(error):
                 raise unwritable(target.name, error) from error
-            if turn == _TRIES - 1:
+            if time.monotonic() > end:
                 raise unreachable(link.site, error) from error
-            time.sleep(0.25 * 2**turn)
+            time.sleep(min(pause, 10))
+            pause *= 2
     if partial.stat().st_size != size or file_hash(partial) != sha256:
         partial.unlink()
         raise ExchangeError(
