@@ -27,6 +27,7 @@ from contracts.toys import MAKERS, engine, networked
 from understudy.data.encode import encode
 from understudy.data.shards import Shards
 from understudy.federation.sites import Sites
+from understudy.nets.stacked import torch_threads
 from understudy.recipes import build
 
 RAGGED = (4, 1, 7, 0, 3, 4, 2, 4)  # rows of eight sites
@@ -57,14 +58,15 @@ def trained(
 def test_chunks_of_any_size_and_sites_apart_give_one_release(
     tmp_path: Path, name: str, unit: str, trust: str
 ) -> None:
-    """Sites that exchange bytes are as exact as sites that are trained one by one."""
+    """Sites that exchange bytes are as exact as those trained one by one, or by two threads."""
     simulation = {"simulation": {"data": "-", "sites": len(RAGGED)}}
     recipe = EVERY[name].build(small_study(name, unit, trust, **simulation))
     data = ragged(kind_of(name))
     alone, ledger = trained(recipe, tmp_path / "1", data, 1)
     apart = () if trust == "distributed" else ("apart",)
     for chunk in (*apart, 2, 7, None):
-        other, charged = trained(recipe, tmp_path / str(chunk), data, chunk)
+        with torch_threads(2 if chunk == 2 else 1):
+            other, charged = trained(recipe, tmp_path / str(chunk), data, chunk)
         assert charged == ledger and alone.keys() == other.keys()
         for key, value in alone.items():
             assert torch.equal(other[key], value), f"{key} at {chunk}"
