@@ -235,17 +235,17 @@ def _peak_memory(sites: int) -> tuple[float, float]:
 
 PLAN = """
 import sys, time
-from understudy import Study, Schema
-import dp_accounting, torch, understudy.recipes, understudy.privacy.claim
-study = Study.load(sys.argv[1])
+from pathlib import Path
+import dp_accounting, torch
+from understudy.cli.planning import cost
 begun = time.perf_counter()
-understudy.privacy.claim.claims(understudy.recipes.build(study).plan, "os")
+cost(Path(sys.argv[1]), "")
 print(time.perf_counter() - begun)
 """
 SAMPLED = {
     "FedVAE, sites": ("fedvae", "site", "central", "rounds = 60", "[cohort]\nrate = 0.05"),
-    "DPD-fVAE, records": ("dpd_fvae", "record", "local", "rounds = 10", ""),
-    "fedmoments, then FedVAE": ("fedvae", "record", "central", "rounds = 20", ""),
+    "DPD-fVAE, records, local": ("dpd_fvae", "record", "local", "rounds = 10", ""),
+    "DPD-fVAE, records, central": ("dpd_fvae", "record", "central", "rounds = 10", ""),
 }
 
 
@@ -257,7 +257,7 @@ def _planned(recipe: str, unit: str, trust: str, study: str, cohort: str) -> dic
     schema = Schema("image", "plan", 60_000, shape=(28, 28), classes=tuple("0123456789"))
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / "study.toml").write_text(text)
-        schema.save(Path(name) / "schema.toml")
+        (Path(name) / "schema.toml").write_text(schema.to_toml())
         env = {**os.environ, "XDG_CACHE_HOME": name}
         command = [sys.executable, "-c", PLAN, f"{name}/study.toml"]
         took = [

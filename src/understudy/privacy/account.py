@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 from understudy.errors import PrivacyError
@@ -146,11 +146,15 @@ def _rdp(parts: Parts, delta: float) -> float:
     return _epsilon(_accountant("rdp"), parts, delta)
 
 
-@lru_cache(maxsize=512)
 def _pld(parts: Parts, delta: float) -> float:
+    return _pld_on(parts, delta, 1)
+
+
+@lru_cache(maxsize=512)
+def _pld_on(parts: Parts, delta: float, coarse: int) -> float:
     rough = _rdp(parts, delta)
     grid = min(1e-4, rough * 1e-4) if rough < 1 else max(1e-4, rough * 1e-5)
-    accountant = _accountant("pld", value_discretization_interval=max(grid, 1e-7))
+    accountant = _accountant("pld", value_discretization_interval=max(coarse * grid, 1e-7))
     return _epsilon(accountant, parts, delta)  # whatever the grid, an upper bound
 
 
@@ -320,6 +324,7 @@ def _least(events: Sequence[Event], epsilon: float, delta: float) -> float:
 _SLACK = 2e-3  # of ε that may be left unspent
 _headroom = 1 + 1e-3  # covers the rounding of the PLD grid, so that the recomputed ε is not above
 _GUESSES = 6
+_COARSE = 4  # times the grid of a claim: a quarter of the time, ε by less than 0.1 % more
 
 
 @dataclass(frozen=True)
@@ -334,38 +339,44 @@ class _Search:
         """ε by RDP: never below that by PLD."""
         return _rdp(self.parts(z), self.delta)
 
-    def pld(self, z: float) -> float:
-        """ε by PLD: what is claimed."""
-        return _pld(self.parts(z), self.delta)
+    def pld(self, z: float, coarse: int = 1) -> float:
+        """ε by PLD: what is claimed; on a coarser grid it is quicker, and a little more."""
+        return _pld_on(self.parts(z), self.delta, coarse)
 
-    def fits(self, z: float, slack: float = 5 * _SLACK) -> bool:
+    def fits(self, z: float) -> bool:
         """Whether ε is kept by this noise, and nearly spent."""
-        return self.epsilon * (1 - slack) <= self.pld(z) <= self.epsilon
+        return self.epsilon * (1 - 5 * _SLACK) <= self.pld(z) <= self.epsilon
 
     def solve(self) -> float:
+        """On a coarse grid, where that is good enough."""
+        found = self._searched(_COARSE)
+        return found if self.fits(found) else self._searched(1)
+
+    def _searched(self, coarse: int) -> float:
         """Prices fall nearly as a power of the noise, so few guesses are needed."""
+        price = partial(self.pld, coarse=coarse)
         high = _narrow(self.rdp, self.epsilon, *_NOISE_RANGE, 1.01)
         power, low, z = self._power(high), _NOISE_RANGE[0], high
         for _ in range(_GUESSES):
-            price = self.pld(z)
-            low, high = (max(low, z), high) if price > self.epsilon else (low, min(high, z))
-            if self.fits(z, _SLACK):
+            part = price(z) / self.epsilon
+            low, high = (max(low, z), high) if part > 1 else (low, min(high, z))
+            if 1 - _SLACK <= part <= 1:
                 return z
-            z *= (price / (self.epsilon * (1 - _SLACK / 2))) ** (1 / power)
+            z *= (part / (1 - _SLACK / 2)) ** (1 / power)
             if not low < z < high:
                 break
-        return self._halved(low, high)
+        return self._halved(price, low, high)
 
     def _power(self, z: float) -> float:
         """How fast prices fall here, by RDP; as 1/z where that is at its end."""
         less, more = self.rdp(z), self.rdp(z / 1.01)
         return min(4.0, max(0.1, math.log(more / less) / math.log(1.01))) if less else 1.0
 
-    def _halved(self, low: float, high: float) -> float:
+    def _halved(self, price: Callable[[float], float], low: float, high: float) -> float:
         """By bisection, where prices do not fall as a power: beside noise of another size."""
-        while high / 2 > low and self.pld(high / 2) <= self.epsilon:
+        while high / 2 > low and price(high / 2) <= self.epsilon:
             high /= 2
-        return _narrow(self.pld, self.epsilon, max(low, high / 2), high, 1.002)
+        return _narrow(price, self.epsilon, max(low, high / 2), high, 1.002)
 
 
 def _narrow(
