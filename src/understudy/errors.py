@@ -12,7 +12,8 @@
     ├── ReleaseError           8   a release is truncated, tampered with or over-claimed
     ├── OutputError            9   the output cannot be written (exists, no space)
     ├── KeysError             10   keys are missing, expired, exposed, altered or of others
-    └── AuditError            11   an audit proved a claim wrong
+    ├── AuditError            11   an audit proved a claim wrong
+    └── ExchangeError         12   an exchange of generators refused a request, or is out of reach
 
 Each says what was expected, what was found and what to do. No message may hold
 a record's values: names of columns, counts the user typed and rules only.
@@ -91,6 +92,12 @@ class AuditError(UnderstudyError):
     """An audit proved that a run leaks more than it claims, or moves more than it declares."""
 
     exit_code = 11
+
+
+class ExchangeError(UnderstudyError):
+    """An exchange of generators refused a request, cannot be reached, or is damaged."""
+
+    exit_code = 12
 
 
 def unwritable(what: str, error: OSError) -> OutputError:

@@ -71,7 +71,7 @@ class Privacy(Settings, table="privacy"):
         None, "distributed trust: sites that must answer for a round to count (t)", least=2
     )
     colluders: int | None = setting(
-        None, "distributed trust: sites that may side with the server (c)", least=0
+        None, "distributed trust: of all sites, those that may side with the server (c)", least=0
     )
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 HEAVY = {"torch", "pandas", "scipy", "sklearn", "matplotlib", "dp_accounting", "pyarrow", "numpy"}
-HEAVY |= {"nvflare", "grpc", "cryptography"}
+HEAVY |= {"nvflare", "grpc", "cryptography", "fastapi", "sqlalchemy", "uvicorn", "alembic"}
 LIGHT = (
     ["--help"],
     ["--version"],
@@ -21,6 +21,7 @@ LIGHT = (
     ["schema", "draft", "--help"],
     ["ledger", "show", "--help"],
     ["keys", "approve", "--help"],
+    ["exchange", "serve", "--help"],
 )
 
 

@@ -52,6 +52,7 @@ _GAN = {"widths": [4], "critic_widths": [4], "latent": 2, "critic_steps": 1}
 SMALL: dict[str, dict[str, Any]] = {
     "fedvae": {**_NETS, "steps": 2},
     "dpd_fvae": {**_NETS, "steps": 2},
+    "sgde": {**_NETS, "steps": 2},
     "fedgp": {**_GAN, "steps": 1},
     "dp_fedavg_gan": {**_GAN, "generator_steps": 2},
     "signds": {"model": "nn", "hidden": 4, "outputs": 2},
@@ -67,7 +68,7 @@ SMALL: dict[str, dict[str, Any]] = {
     },
 }
 # What these sites compute does not depend on who adds the noise: one trust, and none, will do.
-ONE_TRUST = {"fedgp": "central", "dp_fedavg_gan": "local"}
+ONE_TRUST = {"fedgp": "central", "dp_fedavg_gan": "local", "privbayes": "central"}
 HOLDING_ROWS = [name for name, kind in EVERY.items() if kind.info.supports]  # others hold columns
 ROUNDS = {"dp_fed_wae": 4}  # one for each part of its model; two serve the others
 FAST = {"rate": 0.3}  # a learning rate at which updates are long enough to be clipped

@@ -93,3 +93,13 @@ def test_tables_that_a_server_made_up_are_refused_alike(unit: str, trust: str) -
         state = recipe.step(state, total, rng=rng)
     assert {"cut", "pairs"} == recipe.task(state, plan.first).arrays.keys()
     check(recipe, state, plan.first)
+
+
+def test_a_network_that_a_server_made_up_is_refused_alike() -> None:
+    recipe, rng = small_recipe("privbayes", "record", "central"), Streams.from_seed(0)
+    state = recipe.init(rng=rng)
+    for round in range(recipe.plan.length - 1):
+        total = {part.name: torch.ones(part.shape) for part in recipe.plan.at(round).parts}
+        state = recipe.step(state, total, rng=rng)
+    assert {"cut", "parents"} == recipe.task(state, recipe.plan.length - 1).arrays.keys()
+    check(recipe, state, recipe.plan.length - 1)

@@ -255,6 +255,22 @@ def test_cohorts_of_shares_follow_a_schedule() -> None:
     assert scheduled.own.shares == (4, 1) and scheduled.participations == 2
 
 
+def called(sites: int, size: int, **privacy) -> PrivacyPlan:
+    terms = {"trust": "distributed", "noise": 1.0, **privacy}
+    cohort, simulation = {"size": size}, {"data": "-", "sites": sites}
+    return plan(ToyMean, privacy=terms, simulation=simulation, cohort=cohort)
+
+
+def test_colluders_are_a_tenth_of_all_sites_not_of_those_called() -> None:
+    """A server that makes up a cohort could call all of them to it."""
+    found = called(50, 10)
+    assert found.own.shares == (8, 5)
+    assert "c = 5 of all 50 sites tell" in " ".join(claims(found, "os")[0].caveats)
+    with pytest.raises(StudyError, match=r"10 out of 200 sites.*8 at most"):
+        called(200, 10)
+    assert called(200, 10, colluders=2).own.shares == (8, 2)
+
+
 def test_a_split_that_moves_rows_between_sites_has_no_record_level_claim_in_shares() -> None:
     terms = {"unit": "record", "trust": "distributed", "noise": 1.0}
     with pytest.raises(PrivacyError, match="keeps every other row"):

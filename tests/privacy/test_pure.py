@@ -174,7 +174,7 @@ def test_a_schedule_under_central_trust_is_refused_with_the_reason() -> None:
 
 
 def test_choices_have_no_projection() -> None:
-    with pytest.raises(PrivacyError, match="noises"):
+    with pytest.raises(PrivacyError, match="Selection"):
         projection(plan(), 1000)
 
 

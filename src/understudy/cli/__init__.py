@@ -13,6 +13,7 @@ from understudy.cli import (
     audit,
     demo,
     doctor,
+    exchange,
     keys,
     ledger,
     network,
@@ -48,6 +49,7 @@ app.command()(release.verify)
 app.command()(audit.audit)
 app.add_typer(keys.app, name="keys")
 app.add_typer(ledger.app, name="ledger")
+app.add_typer(exchange.app, name="exchange")
 app.command()(doctor.doctor)
 
 

@@ -108,10 +108,11 @@ def _mechanism(study: Study, unit: Unit, trust: Trust, terms: Terms) -> Mechanis
 def shares(study: Study) -> tuple[int, int, int]:
     """(n, t, c): sites asked in a round, those that must answer to the end, those that may collude.
 
-    As the study says, or by `default_shares`.
+    As the study says, or by `default_shares`. Colluders count among all sites of the study: whoever
+    makes up a cohort could call them all to one round.
     """
     asked, privacy = study.cohort.size or study.n_sites, study.privacy
-    t, c = default_shares(asked, privacy.colluders)
+    t, c = default_shares(asked, study.n_sites, privacy.colluders)
     return asked, t if privacy.survivors is None else privacy.survivors, c
 
 
@@ -135,6 +136,19 @@ def _check_shares(study: Study, trust: Trust) -> None:
             "three sites or more for noise in shares",
             f"{asked}",
             f'set trust = "local"{why}',
+        )
+    if trust == "distributed" and study.privacy.colluders is None:
+        _check_colluders(study)
+
+
+def _check_colluders(study: Study) -> None:
+    asked, t, c = shares(study)
+    if c > t - 2:
+        raise StudyError(
+            f"privacy.colluders for cohorts of {asked} out of {study.n_sites} sites",
+            f"none, and a tenth of all sites ({c}) could make up a whole cohort",
+            f"set it to the sites that may side with the server, {asked - 2} at most; or raise "
+            "cohort.size",
         )
 
 

@@ -300,7 +300,7 @@ def _assumed(plan: PrivacyPlan) -> str:
     (t, c), asked = plan.own.shares, int(plan.own.cohort)
     called = min(plan.sites, 2 * t - c - 1)  # the most sites that a server could call at once
     server = "" if called <= SPARSE else ", and that the server follows the protocol"
-    tell = f"at most c = {c} of them tell" if c else "no site (c = 0) tells"
+    tell = f"at most c = {c} of all {plan.sites} sites tell" if c else "no site (c = 0) tells"
     return (
         f"a sum is over at least t = {t} of {asked} sites, or there is none; it is assumed that "
         f"{tell} others their share of the noise{server}"
@@ -343,11 +343,12 @@ def projection(plan: PrivacyPlan, population: int) -> dict[str, float]:
     alone = len(plan.phases) == 1 and plan.unit == "site"
     if not (isinstance(mechanism, (Gaussian, IntegerGaussian)) and alone and population >= 2):
         phases = "one phase" if len(plan.phases) == 1 else f"{len(plan.phases)} phases"
+        kind = type(mechanism).__name__
         raise PrivacyError(
             'a study with noise on the updates of whole sites (unit = "site") in one phase, and a '
             "population of 2 or more",
-            f'trust = "{plan.trust}", unit = "{plan.unit}", {phases}, {population} sites',
-            "project a study with that unit; a warm start is a phase: [recipe] warm_start = 0",
+            f'unit = "{plan.unit}", {phases} ({kind}), {population} sites',
+            "project a study of that form; a warm start is a phase: [recipe] warm_start = 0",
         )
     z, delta = mechanism.noise, default_delta(population)
     z *= mechanism.surplus if isinstance(mechanism, IntegerGaussian) else 1.0

@@ -64,14 +64,16 @@ _EXCESS = math.sqrt(2 * math.log(2**20))  # 5.3
 _SUMMED = 2.0**-12  # of the bound, for sums in double precision
 
 
-def default_shares(asked: int, colluders: int | None = None) -> tuple[int, int]:
-    """(t, c) for so many sites: a tenth may collude, at least one, and a fifth may drop out.
+def default_shares(
+    asked: int, sites: int | None = None, colluders: int | None = None
+) -> tuple[int, int]:
+    """(t, c) for ``asked`` of all ``sites``: a tenth of all may collude, a fifth may drop out.
 
     Of 3, 5, 20 and 1,000 sites that is (3, 1), (4, 1), (16, 2) and (800, 100). At least two
     survivors are honest, and no two sums of a round can be had over different survivors
     (2t > n + c).
     """
-    c = max(1, asked // 10) if colluders is None else colluders
+    c = max(1, (sites or asked) // 10) if colluders is None else colluders
     return min(asked, max(-(-4 * asked // 5), c + 2, (asked + c) // 2 + 1)), c
 
 

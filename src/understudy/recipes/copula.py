@@ -5,7 +5,9 @@ of a one-hot block is hardly ever a rare category, and a bounded column would pi
 its bounds. So each feature gets a latent normal. A number is its latent clipped to [0, 1], with
 the latent's mean and spread chosen so that the *clipped* value has the column's mean and
 variance; a category is the largest of its block's latents, shifted until each category comes up
-as often as its mean says. Post-processing of noisy moments: it costs no privacy.
+as often as its mean says. A mean near a bound is first read for what it can be: a noisy mean
+below 0 says that the column is small, not that all of a class is at its bound, which would make
+one value give the class away. Post-processing of noisy moments: it costs no privacy.
 """
 
 from __future__ import annotations
@@ -18,21 +20,27 @@ from scipy.special import ndtr, ndtri
 
 from understudy.data.encode import Block
 
-__all__ = ["factor_of", "latents", "rectified", "thresholds"]
+__all__ = ["factor_of", "latents", "rectified", "thresholds", "within"]
 
 _DRAWS = 8192  # latent rows with which thresholds are set
 
 
 def latents(
-    mean: np.ndarray, covariance: np.ndarray, blocks: Sequence[Block], *, rng: np.random.Generator
+    mean: np.ndarray,
+    covariance: np.ndarray,
+    blocks: Sequence[Block],
+    *,
+    blur: np.ndarray,
+    rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Latent mean ``[F]`` and factor ``[F, F]`` of one class's encoded columns.
 
-    A draw is ``mean + factor @ normal``, to be clipped, and hardened where ``blocks`` are
-    categories (largest entry) or flags (above ½).
+    ``blur`` ``[F]`` is the noise on the means. A draw is ``mean + factor @ normal``, to be clipped,
+    and hardened where ``blocks`` are categories (largest entry) or flags (above ½).
     """
-    mean, found = _shares(mean, blocks), np.diagonal(covariance)
     coded = _coded(blocks, len(mean))
+    mean = _shares(np.where(coded, mean, within(mean, blur)), blocks)
+    found = np.diagonal(covariance)
     spread = np.where(coded, np.maximum(found, mean * (1 - mean)), found).clip(min=1e-6)
     factor = factor_of(_correlation(covariance, spread, coded))
     place, width = 0.5 + ndtri(mean.clip(1e-6, 1 - 1e-6)), np.ones(len(mean))
@@ -43,6 +51,17 @@ def latents(
             at = slice(block.start, block.stop)
             place[at] = thresholds(draws[:, at], mean[at])
     return place, width[:, None] * factor
+
+
+def within(mean: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """Where a mean in [0, 1] is on average, seen as ``mean`` under normal ``noise``."""
+    noise = np.maximum(noise, 1e-9)
+    seen = np.minimum(mean, 1 - mean)  # as seen from the nearer bound, at 0
+    a = np.minimum(-seen / noise, 8.0)
+    b = a + 1 / noise
+    at_a, at_b = (np.exp(-(t**2) / 2) / math.sqrt(2 * math.pi) for t in (a, b))
+    found = (noise * ((at_a - at_b) / (ndtr(-a) - ndtr(-b)) - a)).clip(0, 1)
+    return np.where(mean < 1 - mean, found, 1 - found)
 
 
 def rectified(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -85,10 +85,12 @@ class FedMoments:
 
     def finish(self, state: State, *, rng: Streams) -> Generator:
         """Class Gaussians, denoised, and for tables made to fit the columns."""
-        found = denoise(self._moments(state["moments"].double().numpy()))
+        noisy = self._moments(state["moments"].double().numpy())
+        found = denoise(noisy)
         config: dict = {"width": self.schema.width}
         if self.schema.kind == "table":
-            arrays, config = self._table(found, rng), {**config, **hardened(self.schema)}
+            arrays = self._table(found, noisy.blur, rng)
+            config |= hardened(self.schema)
         else:
             values, vectors = np.linalg.eigh(found.covariance * self._spread)
             factor = vectors * np.sqrt(np.maximum(values, 0))[:, None, :]
@@ -113,14 +115,14 @@ class FedMoments:
     def _spread(self) -> float:
         return self.options.spread if self.schema.kind == "image" else 1.0
 
-    def _table(self, found: Gaussians, rng: Streams) -> dict[str, np.ndarray]:
+    def _table(self, found: Gaussians, blur: np.ndarray, rng: Streams) -> dict[str, np.ndarray]:
         """Latent Gaussians of encoded columns; the basis is the identity."""
         place, per_class = self._space, []
         scale = np.diag(place.back)
         for k, (mean, covariance) in enumerate(zip(found.mean, found.covariance, strict=True)):
             columns = place.origin + mean * scale, covariance * np.outer(scale, scale)
-            draw = rng.numpy("margins", k)
-            per_class.append(latents(*columns, blocks(self.schema), rng=draw))
+            draw, noise = rng.numpy("margins", k), blur[k] * scale
+            per_class.append(latents(*columns, blocks(self.schema), blur=noise, rng=draw))
         means, factors = (np.stack(arrays) for arrays in zip(*per_class, strict=True))
         width = self.schema.width
         return {"mean": means, "factor": factors, "basis": np.eye(width), "origin": np.zeros(width)}

@@ -15,12 +15,12 @@ import torch
 
 from understudy.recipes.margins import Margin, codes
 from understudy.recipes.projection import Aim, Start, Targets, consistent, moments, project
-from understudy.recipes.tables import Size
+from understudy.recipes.tables import Size, cut
 from understudy.release.generator import Generator
 from understudy.release.products import Column
 from understudy.rng import Streams
 
-__all__ = ["Pool", "generator", "sketch"]
+__all__ = ["Pool", "emission", "generator", "sketch"]
 
 _POOL = (10_000, 60_000)  # draws of the earlier phases' generator: twice the records, within this
 _ROWS = (500, 2000)  # of the mixture: a twentieth of the pool, within this, or more by class
@@ -37,6 +37,14 @@ class Pool:
     codes: np.ndarray
     y: np.ndarray
     balance: np.ndarray
+
+    def cuts(self, found: Sequence[Margin], codes: int, least: float) -> np.ndarray:
+        """Which of at most ``codes`` codes every cell of every margin has ``[d, cells]``."""
+        made = np.zeros((len(found), max(margin.size for margin in found)))
+        for j, margin in enumerate(found):
+            share = np.bincount(self.codes[:, j], minlength=margin.size) / len(self.codes)
+            made[j, : margin.size] = cut(margin, share, codes, least)
+        return made
 
     def coarse(self, cuts: np.ndarray) -> np.ndarray:
         """Codes ``[N, d]`` under the cuts ``[d, cells]``."""
@@ -69,7 +77,8 @@ def generator(
     start = _start(coarse, pool, sizes, size.codes)
     told = _Predicted.of(coarse, pool, sizes, size)
     chance = project(start, _targets(told, _measured(held, told.margin, sizes, size, std)))
-    arrays, columns = _emission(pool, found, cuts, sizes)
+    within = [_within(pool, j, cuts[j, : m.size]) for j, m in enumerate(found)]
+    arrays, columns = emission(found, cuts, sizes, within)
     kept = [chance[:, j, :n] for j, n in enumerate(sizes)]
     tensors = {name: torch.from_numpy(a).float() for name, a in arrays.items()}
     width = sum(column.width for column in columns)
@@ -206,16 +215,16 @@ def _trust(share: np.ndarray, error: float, std: float) -> np.ndarray:
     return np.minimum(std**2 / (error * share + 1e-15), _FIRM)
 
 
-def _emission(
-    pool: Pool, found: Sequence[Margin], cuts: np.ndarray, sizes: np.ndarray
+def emission(
+    found: Sequence[Margin], cuts: np.ndarray, sizes: np.ndarray, within: Sequence[np.ndarray]
 ) -> tuple[dict[str, np.ndarray], list[Column]]:
-    """The cells of every column in the order of their codes: shares and values, as drawn."""
+    """The cells of every column in the order of their codes: shares ``within`` them, and values."""
     shares, lows, highs, columns = [], [], [], []
     for j, margin in enumerate(found):
         code = cuts[j, : margin.size]
         order = np.argsort(code, kind="stable")
         low, high = _values(margin)
-        shares.append(_within(pool, j, code)[:, order])
+        shares.append(within[j][:, order])
         lows.append(low[order])
         highs.append(high[order])
         kind = "onehot" if margin.onehot else "number" if margin.cells else "flag"

@@ -29,6 +29,7 @@ __all__ = [
     "margins",
     "most",
     "orders",
+    "projected",
     "spans",
     "total",
     "used",
@@ -257,7 +258,7 @@ def total(noisy: Sequence[np.ndarray]) -> float:
 def clean(margin: Margin, noisy: np.ndarray, rows: float, std: float) -> np.ndarray:
     """Shares of a column's codes, from its noisy counts: none below 0, one in all."""
     if margin.cells is None:
-        return _projected(noisy, rows) / rows
+        return projected(noisy, rows) / rows
     share = np.zeros(margin.size)
     spikes = np.append(margin.cells.spikes, np.ones(int(margin.missing), bool))
     heavy = np.where(spikes & (noisy > _CLEAR * std), noisy, 0)
@@ -271,7 +272,7 @@ def clean(margin: Margin, noisy: np.ndarray, rows: float, std: float) -> np.ndar
     return share / share.sum()
 
 
-def _projected(noisy: np.ndarray, rows: float) -> np.ndarray:
+def projected(noisy: np.ndarray, rows: float) -> np.ndarray:
     """The nearest counts that are not negative and add up to ``rows``."""
     down = np.sort(noisy)[::-1]
     over = (np.cumsum(down) - rows) / np.arange(1, len(down) + 1)

@@ -35,6 +35,16 @@ class Moments:
     square_std: float
     expected: np.ndarray
 
+    @property
+    def rows(self) -> np.ndarray:
+        """Rows by class ``[C]``, no fewer than the noise could hide."""
+        return np.maximum(self.counts, max(self.count_std, 1e-9))
+
+    @property
+    def blur(self) -> np.ndarray:
+        """The noise ``[C]`` on a mean of each class."""
+        return self.sum_std / self.rows
+
 
 @dataclass(frozen=True)
 class Gaussians:
@@ -61,9 +71,9 @@ def taken_apart(sums: np.ndarray, std: float, expected: np.ndarray) -> Moments:
 
 def denoise(noisy: Moments) -> Gaussians:
     """Class Gaussians; always finite and positive semi-definite, however strong the noise."""
-    counts = np.maximum(noisy.counts, max(noisy.count_std, 1e-9))
+    counts = noisy.rows
     balance = counts / counts.sum()
-    mean = shrink_means(noisy.sums / counts[:, None], balance, noisy.sum_std / counts)
+    mean = shrink_means(noisy.sums / counts[:, None], balance, noisy.blur)
     outer = mean[:, :, None] * mean[:, None, :]
     spread = noisy.squares / counts[:, None, None] - outer
     noise = noisy.square_std / counts

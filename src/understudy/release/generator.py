@@ -18,7 +18,7 @@ from understudy.data.cells import truths
 from understudy.data.names import nearest
 from understudy.data.schema import Schema
 from understudy.errors import ReleaseError
-from understudy.release import branches, copula, decoder, gan, gaussian, onehot, products
+from understudy.release import branches, copula, decoder, gan, gaussian, network, onehot, products
 from understudy.rng import Streams
 
 __all__ = ["KINDS", "Generator", "class_of"]
@@ -88,7 +88,12 @@ def _check_parts(config: Mapping[str, Any]) -> None:
         raise ReleaseError("generators and shares that add up to 1", "others", "fetch it again")
 
 
-CONDITIONAL: dict[str, Draw] = {**_SINGLE, "mixture": _draw_mixture, "products": products.draw}
+CONDITIONAL: dict[str, Draw] = {
+    **_SINGLE,
+    "mixture": _draw_mixture,
+    "network": network.draw,
+    "products": products.draw,
+}
 JOINT: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
     "branches": branches.draw,
     "onehot": onehot.draw,
@@ -97,6 +102,7 @@ _CHECKS = {
     **_SINGLE_CHECKS,
     "branches": branches.check,
     "mixture": _check_mixture,
+    "network": network.check,
     "onehot": onehot.check,
     "products": products.check,
 }

@@ -21,7 +21,7 @@ from torch import Tensor
 from understudy.errors import ReleaseError
 from understudy.rng import Streams
 
-__all__ = ["Column", "check", "draw"]
+__all__ = ["Column", "cell_of", "check", "draw", "drawn", "emit", "read_columns", "spans"]
 
 _KINDS = ("number", "flag", "onehot")
 _MISSING = 0.5  # what stands in a row for a missing value
@@ -60,11 +60,11 @@ def draw(
     chosen = torch.rand(len(labels), generator=source) * rows[labels]
     row = (rows.cumsum(0) - rows)[labels] + torch.minimum(chosen.long(), rows[labels] - 1)
     x = torch.zeros(len(labels), config["width"])
-    for column, codes, cells in _spans(columns):
+    for column, codes, cells in spans(columns):
         chance = arrays["chance"][row, codes].double()
-        code = _drawn(chance, torch.rand(len(row), generator=source, dtype=torch.float64))
-        cell = _cell(column, arrays["share"][:, cells].double(), labels, code, source)
-        _emit(column, arrays["low"][cells], arrays["high"][cells], cell, x, source)
+        code = drawn(chance, torch.rand(len(row), generator=source, dtype=torch.float64))
+        cell = cell_of(column, arrays["share"][:, cells].double(), labels, code, source)
+        emit(column, arrays["low"][cells], arrays["high"][cells], cell, x, source)
     return x
 
 
@@ -75,14 +75,14 @@ def check(arrays: Mapping[str, Tensor], config: Mapping[str, Any], classes: int)
     return whole and [c.to_config() for c in columns] == config["columns"]
 
 
-def _drawn(chance: Tensor, point: Tensor) -> Tensor:
+def drawn(chance: Tensor, point: Tensor) -> Tensor:
     """The place in each row of ``chance`` where its sum passes ``point`` of the whole."""
     sums = chance.cumsum(1)
     found = (sums <= point[:, None] * sums[:, -1:]).sum(1)
     return found.clamp(max=chance.shape[1] - 1)
 
 
-def _cell(
+def cell_of(
     column: Column, share: Tensor, labels: Tensor, code: Tensor, source: torch.Generator
 ) -> Tensor:
     """A cell of each row's code ``[n]``, by the shares ``[C, cells]`` of its class."""
@@ -98,7 +98,7 @@ def _cell(
     return (found - column.size * labels).clamp(first, first + counts[code] - 1)
 
 
-def _emit(
+def emit(
     column: Column,
     low: Tensor,
     high: Tensor,
@@ -118,7 +118,7 @@ def _emit(
         x[:, column.start + 1] = gone.float()
 
 
-def _spans(columns: Sequence[Column]) -> Iterator[tuple[Column, slice, slice]]:
+def spans(columns: Sequence[Column]) -> Iterator[tuple[Column, slice, slice]]:
     """Each column with the stretches of its codes and of its cells."""
     code = cell = 0
     for column in columns:
@@ -130,24 +130,43 @@ def _spans(columns: Sequence[Column]) -> Iterator[tuple[Column, slice, slice]]:
 def _columns(arrays: Mapping[str, Tensor], config: Mapping[str, Any]) -> list[Column]:
     """The columns, if arrays and config fit together; only an altered release's do not."""
     try:
+        rows = config["rows"]
+        fits = all(type(n) is int and n > 0 for n in rows) and len(rows) > 0
+    except (KeyError, TypeError, ValueError):
+        fits = False
+    columns = read_columns(arrays, config, shares=len(rows) if fits else 0)
+    codes = sum(len(c.cells) for c in columns)
+    fits = arrays.keys() == {"chance", "share", "low", "high"}
+    fits = fits and tuple(arrays["chance"].shape) == (sum(rows), codes)
+    fits = fits and bool((arrays["chance"] >= 0).all())
+    if not fits or not all(
+        bool((arrays["chance"][:, codes].sum(1) > 0).all()) for _, codes, _ in spans(columns)
+    ):
+        raise _misfit()
+    return columns
+
+
+def read_columns(
+    arrays: Mapping[str, Tensor], config: Mapping[str, Any], *, shares: int
+) -> list[Column]:
+    """The columns, if they fill a row and have as many ``shares`` and values as they need."""
+    try:
         columns = [Column(**{**c, "cells": tuple(c["cells"])}) for c in config["columns"]]
-        fits = all(map(_sound, columns)) and _lies(columns, config["width"])
-        rows, cells = config["rows"], sum(c.size for c in columns)
-        fits = fits and all(type(n) is int and n > 0 for n in rows)
-        shapes = {name: tuple(value.shape) for name, value in arrays.items()}
-        wanted: dict[str, tuple[int, ...]] = {
-            "chance": (sum(rows), sum(len(c.cells) for c in columns))
-        }
-        wanted |= {"share": (len(rows), cells), "low": (cells,), "high": (cells,)}
-        fits = fits and shapes == wanted
+        fits = shares > 0 and all(map(_sound, columns)) and _lies(columns, config["width"])
+        cells = sum(c.size for c in columns)
+        wanted = {"share": (shares, cells), "low": (cells,), "high": (cells,)}
+        fits = fits and all(tuple(arrays[name].shape) == shape for name, shape in wanted.items())
         fits = fits and _within(arrays, columns)
     except (KeyError, TypeError, ValueError):
         fits = False
     if not fits:
-        raise ReleaseError(
-            "chances, shares and values of matching columns", "others", "fetch the release again"
-        )
+        raise _misfit()
     return columns
+
+
+def _misfit() -> ReleaseError:
+    expected = "chances, shares and values of matching columns"
+    return ReleaseError(expected, "others", "fetch the release again")
 
 
 def _sound(column: Column) -> bool:
@@ -167,11 +186,10 @@ def _lies(columns: Sequence[Column], width: int) -> bool:
 
 
 def _within(arrays: Mapping[str, Tensor], columns: Sequence[Column]) -> bool:
-    """Whether numbers are chances, shares and values in [0, 1], and each place is taken once."""
-    chance, share, low, high = (arrays[name] for name in ("chance", "share", "low", "high"))
-    fits = bool((chance >= 0).all() and (share > 0).all() and (low <= high).all())
-    for column, codes, cells in _spans(columns):
-        fits = fits and bool((chance[:, codes].sum(1) > 0).all())
+    """Whether numbers are shares and values in [0, 1], and each place is taken once."""
+    share, low, high = (arrays[name] for name in ("share", "low", "high"))
+    fits = bool((share > 0).all() and (low <= high).all())
+    for column, _, cells in spans(columns):
         if column.kind == "onehot":
             places = low[cells].sort().values
             fits = fits and torch.equal(places, torch.arange(column.size).float())

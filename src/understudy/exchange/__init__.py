@@ -1,0 +1,1 @@
+"""The exchange of generators (SGDE): members subscribe, push and pull."""

@@ -1,0 +1,258 @@
+"""The way of a generator through the exchange, and everything that is turned away."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from exchange.conftest import Join
+from exchange.parties import Party
+from understudy.exchange.auditlog import read_chain
+from understudy.exchange.context import Exchange
+from understudy.exchange.integrity import inspect
+from understudy.exchange.signing import WINDOW, sign
+from understudy.release.bundle import Release
+
+
+def actions(exchange: Exchange) -> list[tuple[str, str]]:
+    with exchange.database.reading() as session:
+        return [(entry.actor, entry.action) for entry in read_chain(session)]
+
+
+def sound(exchange: Exchange) -> bool:
+    return inspect(exchange.database, exchange.blobs).faults == ()
+
+
+def test_a_generator_is_pushed_approved_and_pulled(
+    exchange: Exchange, join: Join, pushed: dict[str, Path], tmp_path: Path
+) -> None:
+    north, south, mara = join("north"), join("south"), join("mara", "steward")
+    push = north.push(pushed["one"])
+    assert push["state"] == "pending" and push["epsilon"] < 0.5
+    assert south.send("GET", "/releases").json() == []
+    assert [each["id"] for each in mara.send("GET", "/queue").json()] == [push["id"]]
+    assert (
+        south.send("POST", f"/pushes/{push['id']}/decision", {"approve": True}).status_code == 403
+    )
+    assert mara.send("POST", f"/pushes/{push['id']}/decision", {"approve": True}).status_code == 200
+
+    (listed,) = south.send("GET", "/releases?sort=epsilon").json()
+    assert (listed["member"], listed["unit"], listed["recipe"]) == ("north", "record", "fedmoments")
+    assert listed["preview"]["kind"] == "table" and len(listed["preview"]["rows"]) == 6
+    refused = south.send("GET", f"/releases/{push['id']}/file")
+    assert refused.status_code == 403 and "push" in refused.json()["error"]["do"]
+
+    second = south.push(pushed["two"])
+    mara.send("POST", f"/pushes/{second['id']}/decision", {"approve": True})
+    whole = south.send("GET", f"/releases/{push['id']}/file")
+    assert whole.content == pushed["one"].read_bytes()
+    part = south.web.get(
+        f"/api/v1/releases/{push['id']}/file",
+        headers={
+            "Authorization": south.stamp("GET", f"/api/v1/releases/{push['id']}/file").header,
+            "Range": "bytes=100-",
+        },
+    )
+    assert part.status_code == 206 and part.content == whole.content[100:]
+    (tmp_path / "got.zip").write_bytes(whole.content)
+    assert len(Release.load(tmp_path / "got.zip").sample(10)) == 10
+
+    detail = south.send("GET", f"/releases/{push['id']}").json()
+    assert [each["member"] for each in detail["pulled_by"]] == ["south"]
+    assert "ε" in detail["claims"][0] and detail["card"].startswith("#")
+    assert actions(exchange)[-1] == ("south", "pull")
+    assert sound(exchange)
+
+
+def test_the_cap_holds_for_all_pushes_of_the_same_data(
+    exchange: Exchange, join: Join, pushed: dict[str, Path]
+) -> None:
+    north, mara = join("north"), join("mara", "steward")
+    assert north.push(pushed["dear"])["reason"]["found"].startswith("ε = 3")
+    first = north.push(pushed["one"], "ward-a")
+    mara.send("POST", f"/pushes/{first['id']}/decision", {"approve": False, "why": "odd"})
+    second = north.push(pushed["two"], "ward-a")  # what was rejected was seen: it counts
+    assert second["state"] == "pending"
+    assert first["epsilon"] < second["together"] < 2 * first["epsilon"]  # composed, not added
+    third = north.push(pushed["three"], "ward-a")
+    assert third["state"] == "refused" and "2 earlier push" in third["reason"]["found"]
+    assert north.push(pushed["three"], "ward-b")["state"] == "pending"
+    (ward_a, _) = north.send("GET", "/me").json()["budgets"]
+    assert ward_a["epsilon"] == second["together"] and len(ward_a["steps"]) == 2
+    assert sound(exchange)
+
+
+def test_an_upload_goes_on_where_it_was_cut(join: Join, pushed: dict[str, Path]) -> None:
+    north, data = join("north"), pushed["one"].read_bytes()
+    told = {"dataset": "main", "sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+    push = north.send("POST", "/pushes", told).json()
+    way = f"/pushes/{push['id']}"
+    assert north.send("PUT", f"{way}/bytes?offset=0", data[:999]).json() == {"received": 999}
+    again = north.send("PUT", f"{way}/bytes?offset=0", data[:999])
+    assert again.status_code == 409 and "999" in again.json()["error"]["expected"]
+    assert north.send("POST", f"{way}/finish").status_code == 409
+    assert north.send("POST", "/pushes", told).json()["received"] == 999
+    assert north.push(pushed["one"])["state"] == "pending"
+
+
+def test_oversized_truncated_and_altered_uploads_are_refused(
+    exchange: Exchange, join: Join, pushed: dict[str, Path], tmp_path: Path
+) -> None:
+    north, data = join("north"), pushed["one"].read_bytes()
+    big = {"dataset": "main", "sha256": "0" * 64, "size": exchange.policy.most_bytes + 1}
+    assert north.send("POST", "/pushes", big).status_code == 413
+    told = {"dataset": "main", "sha256": "1" * 64, "size": len(data)}
+    push = north.send("POST", "/pushes", told).json()
+    assert north.send("PUT", f"/pushes/{push['id']}/bytes?offset=0", data + b"x").status_code == 413
+    assert (
+        north.send("PUT", f"/pushes/{push['id']}/bytes?offset=0", b"x" * (2 << 20)).status_code
+        == 413
+    )
+    north.send("PUT", f"/pushes/{push['id']}/bytes?offset=0", data)
+    done = north.send("POST", f"/pushes/{push['id']}/finish").json()
+    assert done["state"] == "refused" and done["reason"]["found"] == "others"
+    (tmp_path / "cut.zip").write_bytes(data[:-50])
+    assert north.push(tmp_path / "cut.zip")["state"] == "refused"
+    assert list(exchange.blobs.uploads()) == [] and list(exchange.blobs.kept()) == []
+    assert actions(exchange).count(("north", "push refused")) == 2
+    assert sound(exchange)
+
+
+def unsigned(north: Party) -> Any:
+    return north.web.get("/api/v1/releases")
+
+
+def replayed(north: Party) -> Any:
+    stamp = north.stamp("GET", "/api/v1/releases")
+    assert north.send("GET", "/releases", stamp=stamp).status_code == 200
+    return north.send("GET", "/releases", stamp=stamp)
+
+
+def late(north: Party) -> Any:
+    stamp = replace(north.stamp("GET", "/api/v1/releases"), time=int(time.time()) - WINDOW - 5)
+    statement = stamp.statement(north.id, "GET", "/api/v1/releases", b"")
+    return north.send(
+        "GET", "/releases", stamp=replace(stamp, signature=north.key.sign(statement).hex())
+    )
+
+
+def other_path(north: Party) -> Any:
+    return north.send("GET", "/me", stamp=north.stamp("GET", "/api/v1/releases"))
+
+
+def other_body(north: Party) -> Any:
+    stamp = north.stamp("POST", "/api/v1/invitations", b'{"role": "member"}')
+    return north.send("POST", "/invitations", {"role": "admin"}, stamp=stamp)
+
+
+def other_exchange(north: Party) -> Any:
+    stamp = sign(north.key, north.name, "0" * 32, "GET", "/api/v1/releases")
+    return north.send("GET", "/releases", stamp=stamp)
+
+
+def unknown(north: Party) -> Any:
+    return Party(north.web, north.exchange, "nobody").send("GET", "/releases")
+
+
+def borrowed_name(north: Party) -> Any:
+    return Party(north.web, north.exchange, "north").send("GET", "/releases")
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [unsigned, replayed, late, other_path, other_body, other_exchange, unknown, borrowed_name],
+    ids=lambda ask: ask.__name__,
+)
+def test_what_is_not_signed_for_this_request_is_refused_and_logged(
+    exchange: Exchange, join: Join, ask: Any
+) -> None:
+    answer = ask(join("north"))
+    assert answer.status_code == 401
+    assert answer.json()["error"].keys() == {"expected", "found", "do"}
+    assert actions(exchange)[-1][1] == "refused"
+
+
+def test_a_revoked_member_is_turned_away(exchange: Exchange, join: Join) -> None:
+    north, chief = join("north"), join("chief", "admin")
+    assert north.send("POST", "/members/north/revoke").status_code == 403
+    assert chief.send("POST", "/members/north/revoke").status_code == 200
+    assert north.send("GET", "/releases").status_code == 403
+    last = chief.send("POST", "/members/chief/revoke")
+    assert last.status_code == 409 and "last" in last.json()["error"]["found"]
+
+
+def test_a_code_is_good_for_one_person(web: TestClient, exchange: Exchange, join: Join) -> None:
+    chief = join("chief", "admin")
+    code = chief.send("POST", "/invitations", {"role": "member"}).json()["code"]
+    north, south = Party(web, exchange, "north"), Party(web, exchange, "south")
+    for party, status in ((north, 201), (south, 403)):
+        asked = {"identity": party.identity, "code": code}
+        assert party.send("POST", "/members", asked).status_code == status
+    assert chief.send("POST", "/invitations", {"role": "king"}).status_code == 422
+    stolen = {"identity": north.identity, "code": code}  # somebody else's key
+    assert south.send("POST", "/members", stolen).status_code == 401
+
+
+def test_too_many_requests_are_told_to_wait(exchange: Exchange, web: TestClient) -> None:
+    answers = [web.get("/api/v1/releases") for _ in range(40)]
+    assert [answer.status_code for answer in answers[:30]] == [401] * 30
+    assert answers[-1].status_code == 429 and int(answers[-1].headers["Retry-After"]) >= 1
+    assert len(actions(exchange)) <= 31  # a flood does not fill the log
+
+
+def test_pages_need_a_link_that_works_once(join: Join, web: TestClient) -> None:
+    north = join("north")
+    assert web.get("/").status_code == 401
+    path = north.send("POST", "/sessions").json()["path"]
+    entered = web.get(path)
+    cookie = entered.headers["set-cookie"]
+    assert (
+        entered.status_code == 303 and "HttpOnly" in cookie and "samesite=strict" in cookie.lower()
+    )
+    page = web.get("/")
+    assert page.status_code == 200 and "north, member" in page.text
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert web.get("/queue").status_code == 403
+    web.cookies.clear()
+    assert web.get(path).status_code == 403
+
+
+def test_a_steward_decides_on_the_page_and_forms_of_others_do_not(
+    join: Join, web: TestClient, exchange: Exchange, pushed: dict[str, Path]
+) -> None:
+    north, mara = join("north"), join("mara", "steward")
+    push = north.push(pushed["one"])
+    web.get(mara.send("POST", "/sessions").json()["path"])
+    page = web.get("/queue").text
+    assert "Before you approve" in page and f"/releases/{push['id']}/decision" in page
+    way = f"/releases/{push['id']}/decision"
+    assert web.post(way, data={"verdict": "approve"}).status_code == 403
+    csrf = page.split('name="csrf" value="')[1].split('"')[0]
+    crossed = web.post(
+        way, data={"verdict": "approve", "csrf": csrf}, headers={"sec-fetch-site": "cross-site"}
+    )
+    assert crossed.status_code == 403
+    assert web.post(way, data={"verdict": "approve", "csrf": csrf}).status_code == 303
+    for path in ("/", f"/releases/{push['id']}", "/me", "/members", "/api", "/static/exchange.css"):
+        answer = web.get(path)
+        assert answer.status_code == 200 and "https://" not in answer.text.replace("https://…", "")
+    assert web.post("/leave", data={"csrf": csrf}).status_code == 303
+    assert web.get("/").status_code == 401
+
+
+def test_an_owner_withdraws_and_nothing_stays_behind(
+    exchange: Exchange, join: Join, pushed: dict[str, Path]
+) -> None:
+    north, south = join("north"), join("south")
+    push = north.push(pushed["one"])
+    assert south.send("POST", f"/pushes/{push['id']}/withdraw").status_code == 404
+    assert north.send("POST", f"/pushes/{push['id']}/withdraw").json()["state"] == "withdrawn"
+    assert list(exchange.blobs.kept()) == []
+    assert north.send("GET", "/me").json()["budgets"][0]["epsilon"] > 0.4  # it stays spent
+    assert sound(exchange)
