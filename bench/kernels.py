@@ -38,6 +38,7 @@ def wae_work(cohort: int) -> tuple[layers.Params, Tensor, Batches, Tensor]:
 
 def stacked(start: layers.Params, data: Tensor, plan: Batches, prior: Tensor) -> Tensor:
     """Ours: all clients at once."""
+
     def loss(params: Any, batch: loop.Batch) -> Tensor:
         z, _ = autoencoder.encode(WAE, params, batch.x, batch.y)
         logits = autoencoder.decode(WAE, params, z, batch.y)
@@ -146,6 +147,7 @@ def conv_stacked(
     start: layers.Params, x: Tensor, y: Tensor, plan: Batches, noise: Tensor
 ) -> Tensor:
     """Ours."""
+
     def loss(params: Any, batch: loop.Batch) -> Tensor:
         draw = noise[batch.step, batch.members]
         return _conv_loss(params, batch.x, batch.y, batch.weight, draw)
@@ -216,6 +218,7 @@ def series_work(clients: int) -> tuple[layers.Params, Tensor, Batches, Tensor]:
 
 def series_stacked(start: layers.Params, x: Tensor, plan: Batches, prior: Tensor) -> Tensor:
     """Ours: all clients at once."""
+
     def loss(params: Any, batch: loop.Batch) -> Tensor:
         rows, drawn = (batch.x, batch.y, batch.weight), prior[batch.step, batch.members]
         return autoencoder.wae_loss(SERIES, params, *rows, prior=drawn)

@@ -261,7 +261,9 @@ def _planned(recipe: str, unit: str, trust: str, study: str, cohort: str) -> dic
         env = {**os.environ, "XDG_CACHE_HOME": name}
         command = [sys.executable, "-c", PLAN, f"{name}/study.toml"]
         took = [
-            float(subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout)
+            float(
+                subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
+            )
             for _ in range(2)
         ]
     return {"cold": round(took[0], 2), "again": round(took[1], 2)}

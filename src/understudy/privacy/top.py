@@ -61,7 +61,9 @@ def _members(values: np.ndarray, k: int, source: Draws, first: int) -> np.ndarra
     spare = _counts(found).sum(1) - k
     for row in np.flatnonzero(spare):
         tied = np.flatnonzero(values[row] == least[row])
-        found[row, tied[some(len(tied), int(spare[row]), source.generator(first + row))]] = False
+        found[row, tied[some(len(tied), int(spare[row]), source.generator(first + int(row)))]] = (
+            False
+        )
     return found
 
 
@@ -69,7 +71,8 @@ def _ranked(members: np.ndarray, ranks: np.ndarray, inside: np.ndarray) -> np.nd
     """Where the members, or the others, of these ranks are: first the block, then the place."""
     counts = _counts(members)
     upto, ends = counts.cumsum(1), np.arange(1, counts.shape[1] + 1) * _BLOCK
-    wanted, sums = torch.from_numpy(ranks), (torch.from_numpy(n) for n in (upto, ends - upto))
+    wanted = torch.from_numpy(np.ascontiguousarray(ranks))
+    sums = (torch.from_numpy(n) for n in (upto, ends - upto))
     block = np.where(inside, *(torch.searchsorted(n, wanted, right=True).numpy() for n in sums))
     row = np.arange(len(members))[:, None]
     before = (upto - counts)[row, block]

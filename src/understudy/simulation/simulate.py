@@ -35,8 +35,8 @@ from understudy.federation.secure.roster import identities
 from understudy.federation.sites import Sites
 from understudy.nets.stacked import torch_threads
 from understudy.privacy.claim import UNMASKED, claims
-from understudy.privacy.hints import on_disk
 from understudy.privacy.gaussian import Gaussian
+from understudy.privacy.hints import on_disk
 from understudy.privacy.ledger import Ledger, receipts_in
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import build
