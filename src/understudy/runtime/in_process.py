@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from understudy.federation.gather import Reply
 from understudy.federation.recipe import Task
 from understudy.federation.sites import Sites
 from understudy.nets.stacked import equal_chunks, in_threads
-from understudy.privacy.clip import Sealed
 
 __all__ = ["InProcess"]
 
@@ -38,7 +38,7 @@ class InProcess:
 
     ran: ClassVar[str] = "one process"
 
-    def exchange(self, task: Task, round: int, cohort: np.ndarray) -> Iterator[Sealed]:
+    def exchange(self, task: Task, round: int, cohort: np.ndarray) -> Iterator[Reply]:
         """Answers of the cohort, in stacks."""
         joined = self.sites.join(cohort, round)
         size = self.chunk or self._chunk(task, round, len(joined))
@@ -47,7 +47,7 @@ class InProcess:
         answers = in_threads(answer, chunks) if len(chunks) > 1 else map(answer, chunks)
         for clients, (sealed, kept) in zip(chunks, answers, strict=True):
             self.sites.memory.scatter(clients, kept)
-            yield sealed
+            yield self.sites.ids[clients], sealed
 
     def _chunk(self, task: Task, round: int, sites: int) -> int:
         """As many sites as keep the working set within bounds; what all share is held once.
