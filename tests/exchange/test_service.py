@@ -47,6 +47,7 @@ def test_a_generator_is_pushed_approved_and_pulled(
     assert listed["preview"]["kind"] == "table" and len(listed["preview"]["rows"]) == 6
     refused = south.send("GET", f"/releases/{push['id']}/file")
     assert refused.status_code == 403 and "push" in refused.json()["error"]["do"]
+    assert actions(exchange)[-1] == ("south", "refused")
 
     second = south.push(pushed["two"])
     mara.send("POST", f"/pushes/{second['id']}/decision", {"approve": True})
@@ -121,6 +122,7 @@ def test_oversized_truncated_and_altered_uploads_are_refused(
     assert north.push(tmp_path / "cut.zip")["state"] == "refused"
     assert list(exchange.blobs.uploads()) == [] and list(exchange.blobs.kept()) == []
     assert actions(exchange).count(("north", "push refused")) == 2
+    assert actions(exchange).count(("north", "refused")) == 2
     assert sound(exchange)
 
 
