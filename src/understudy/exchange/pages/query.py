@@ -70,7 +70,7 @@ class Query:
             "last": last,
             "turned": self._turned,
             "chosen": asdict(self),
-            "choices": _choices(everything),
+            "choices": _choices(everything, self),
             "narrowed": bool(self.member or self.recipe or self.covers or self.epsilon),
         }
 
@@ -80,8 +80,10 @@ class Query:
         return "/?" + urlencode({name: value for name, value in asked.items() if value})
 
 
-def _choices(releases: Sequence[ReleaseView]) -> list[tuple[str, str, list[tuple[str, str]]]]:
-    """(name, label, options) of each list to choose from."""
+def _choices(
+    releases: Sequence[ReleaseView], asked: Query
+) -> list[tuple[str, str, list[tuple[str, str]]]]:
+    """(name, label, options) of each list that leaves a choice."""
     classes = {name: None for release in releases for name in release.classes}
     lists = [
         ("member", "Member", sorted({release.member for release in releases})),
@@ -91,6 +93,6 @@ def _choices(releases: Sequence[ReleaseView]) -> list[tuple[str, str, list[tuple
     chosen = [
         (name, label, [("", "any"), *((value, value) for value in values)])
         for name, label, values in lists
-        if values
+        if len(values) > 1 or getattr(asked, name)
     ]
     return [("sort", "Order", list(_SORTS.items())), *chosen]

@@ -41,7 +41,7 @@ _LINK = ("This link no longer works", "It was used already, or more than two min
 _OTHER = ("That did not work", "Nothing was changed.")
 _REFUSED = {
     401: ("Please sign in", "These pages are for members of this exchange."),
-    403: ("This is not for you", "Your role does not allow it, or the form was not from here."),
+    403: ("You may not do this", "Your role does not allow it, or the form was not from here."),
     404: ("Nothing is here", "It may have been withdrawn, or the address is mistyped."),
     409: ("This has changed meanwhile", "Somebody else was quicker, or it was done before."),
     429: ("Too many requests", "Wait a little, then load the page again."),

@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from understudy.evaluation.words import best_guess, upper
+from understudy.evaluation.words import best_guess, tidy, upper
 from understudy.exchange.pages import plots
 from understudy.exchange.views import ReleaseView
 from understudy.privacy.account import round_up
@@ -18,6 +18,7 @@ from understudy.privacy.account import round_up
 __all__ = ["templates"]
 
 _SURE = 0.999  # from here on a bound on guesses says nothing
+_BELOW = 3  # the level of the heading above a card
 _CARDS = MarkdownIt("commonmark", {"html": False}).enable("table")
 _CARDS.disable(["link", "image", "autolink", "reference", "html_block", "html_inline"])
 
@@ -63,8 +64,14 @@ def _sentence(text: str) -> str:
 
 
 def _markdown(card: str) -> Markup:
-    """A card that somebody else wrote: no links, no images, no HTML of its own."""
-    return Markup(_CARDS.render(card))  # escaped by the renderer
+    """A card that somebody else wrote, below a heading: no links, no images, no HTML of its own."""
+    tokens = _CARDS.parse(card)
+    for token in tokens:
+        if token.type.startswith("heading_"):
+            token.tag = f"h{min(6, int(token.tag[1:]) + _BELOW)}"
+        if token.type == "th_open":
+            token.attrSet("scope", "col")
+    return Markup(_CARDS.renderer.render(tokens, _CARDS.options, {}))  # escaped by the renderer
 
 
 def _environment() -> Environment:
@@ -74,8 +81,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )  # fmt: skip
     made.filters.update(
-        day=_day, clock=_clock, weight=_weight, percent=_percent, eps=upper, guess=_guess, left=_left,
-        sentence=_sentence, markdown=_markdown,
+        day=_day, clock=_clock, weight=_weight, percent=_percent, eps=upper, left=_left,
+        guess=_guess, tidy=tidy, sentence=_sentence, markdown=_markdown,
     )  # fmt: skip
     made.globals.update({name: getattr(plots, name) for name in plots.__all__})
     return made
