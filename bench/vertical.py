@@ -1,4 +1,4 @@
-"""Columns held apart: fedmoments for parties beside fedmoments for sites, and alignment.
+"""Columns held apart: fedmoments and fedmarginals, for parties and for sites; and alignment.
 
 python bench/vertical.py --json FILE           accuracy, distances within and across parties
 python bench/vertical.py --way --json FILE     from files with identifiers to a verified release
@@ -33,14 +33,15 @@ from understudy.runtime.loopback import Loopback
 from understudy.simulation import verify
 from understudy.study import Study
 
+RECIPES = ("fedmoments", "fedmarginals")
 CORE = ((1.0, 2), (0.5, 2), (2.0, 2), (1.0, 4), (1.0, 8))
 
 
-def study(task: Task, epsilon: float, parties: int, seed: int) -> Study:
+def study(task: Task, recipe: str, epsilon: float, parties: int, seed: int) -> Study:
     """Columns dealt out by the seed; for no parties, all rows at one site."""
     split = {"split": "columns", "sites": parties, "seed": seed} if parties else {"split": "pooled"}
     tables = {
-        "study": {"name": "adult", "recipe": "fedmoments"},
+        "study": {"name": "adult", "recipe": recipe},
         "privacy": {"epsilon": epsilon},
         "simulation": {"data": "adult", **split},
     }
@@ -66,21 +67,22 @@ def distances(task: Task, drawn: Records, split: Study) -> dict[str, float]:
 
 
 def cell(epsilon: float, parties: int, seed: int) -> dict[str, float]:
-    """One run, with both forms on the same split: pairs are within and across the same parties."""
-    task = TABLES["adult"]("adult", seed)
-    split, found = study(task, epsilon, parties, seed), {}
-    for form, many in (("columns", parties), ("rows", 0)):
-        drawn, marks = made(epsilon, many, seed)
-        apart = distances(task, drawn, split)
-        found |= {f"{form} {name}": value for name, value in {**apart, **marks}.items()}
+    """Both recipes in both forms: pairs are within and across the same parties."""
+    task, found = TABLES["adult"]("adult", seed), {}
+    split = study(task, RECIPES[0], epsilon, parties, seed)
+    for recipe in RECIPES:
+        for form, many in (("columns", parties), ("rows", 0)):
+            drawn, marks = made(recipe, epsilon, many, seed)
+            told = {**distances(task, drawn, split), **marks}
+            found |= {f"{recipe}, {form}: {name}": value for name, value in told.items()}
     return found
 
 
 @lru_cache(maxsize=64)
-def made(epsilon: float, parties: int, seed: int) -> tuple[Records, dict[str, float]]:
+def made(recipe: str, epsilon: float, parties: int, seed: int) -> tuple[Records, dict[str, float]]:
     """A release's rows, seconds and student's marks."""
     task = TABLES["adult"]("adult", seed)
-    asked = study(task, epsilon, parties, seed)
+    asked = study(task, recipe, epsilon, parties, seed)
     start = time.perf_counter()
     release = run(asked, parts(asked, task.train), seed=seed, rows=10)
     seconds = time.perf_counter() - start
@@ -107,7 +109,7 @@ class Counting(Loopback):
 def way(parties: int, seed: int) -> dict[str, Any]:
     """Shuffled files with identifiers, aligned, run over loopback, saved and verified."""
     task = TABLES["adult"]("adult", seed)
-    made, rng = study(task, 1.0, parties, seed), np.random.default_rng(seed)
+    made, rng = study(task, "fedmoments", 1.0, parties, seed), np.random.default_rng(seed)
     orders = [rng.permutation(len(task.train)) for _ in range(parties)]
     held = [part.take(order) for part, order in zip(parts(made, task.train), orders, strict=True)]
     names = [identifiers([[f"id {i}" for i in order]]) for order in orders]

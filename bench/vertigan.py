@@ -1,7 +1,8 @@
 """VertiGAN beside its thesis (Jiang 2023, ch. 6): accuracy, AVD within and across parties.
 
     python bench/vertigan.py [--data a9a w8a …] [--epsilon 2 8] [--parties 2] [--split dealt]
-                             [--top 1] [--rounds N] [--seeds 0] [--quick|--full] [--json F]
+                             [--top 1] [--joint 0] [--recipe vertigan] [--rounds N] [--seeds 0]
+                             [--quick|--full] [--json F]
 
 One table is split by columns among parties: dealt by a seed, or with columns that correlate
 together at one party or apart. ε is that of a person at all parties together, against the public;
@@ -80,11 +81,14 @@ def study(
 ) -> Study:
     """The study of one cell; ε = 0 stands for no noise."""
     private = {"epsilon": epsilon, "delta": 1e-5} if epsilon else {"trust": "none"}
-    tables = {
+    own = {
         "study": {"name": schema.name, "recipe": "vertigan", "rounds": args.rounds},
-        "privacy": {"unit": "record", **private},
-        "recipe": {"top": args.top},
+        "recipe": {"top": args.top, "joint": args.joint},
         "training": {"batch": args.batch},
+    }
+    tables = {
+        **(own if args.recipe == "vertigan" else {"study": {"name": "s", "recipe": args.recipe}}),
+        "privacy": {"unit": "record", **private},
         "simulation": {"data": "-", "split": "columns"},
         "party": [
             {"name": f"party-{i + 1}", "columns": list(own)} for i, own in enumerate(parties)
@@ -111,7 +115,7 @@ def one(name: str, epsilon: float, seed: int, args: argparse.Namespace) -> dict[
         scores |= {f"{k}, {side}": v for k, v in learnt(schema, rows, aim, rng).items()}
     scores |= apart(schema, parties, sides, aim, rng.numpy("sets"))
     scores["claims"] = [claim.words for claim in made.claims]
-    scores["bytes a round"] = float(sum(part.bytes for part in made.plan.own.parts))
+    scores["bytes of a last round"] = float(sum(part.bytes for part in made.plan.own.parts))
     return scores
 
 
@@ -170,6 +174,8 @@ def main() -> None:
     parser.add_argument("--parties", type=int, default=2)
     parser.add_argument("--split", choices=("dealt", "together", "apart"), default="dealt")
     parser.add_argument("--top", type=float, default=1.0)
+    parser.add_argument("--joint", type=float, default=0.0)
+    parser.add_argument("--recipe", default="vertigan", help="or fedmoments, fedmarginals")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--batch", type=int, default=1000)
     args = parser.parse_args()
@@ -177,7 +183,10 @@ def main() -> None:
         args.data, args.epsilon = ["w8a", "a9a", "mushroom", "gov_census"], [0.0, 0.5, 2.0, 8.0]
     if args.quick:
         args.data, args.epsilon, args.rounds, args.seeds = args.data[:1], [0.0], 2, args.seeds[:1]
-    terms = {k: vars(args)[k] for k in ("parties", "split", "top", "rounds", "batch", "seeds")}
+    terms = {
+        k: vars(args)[k]
+        for k in ("parties", "split", "top", "rounds", "batch", "seeds", "joint", "recipe")
+    }
     report: dict[str, Any] = {**provenance("vertigan", args.threads), **terms, "cells": []}
     for name in args.data:
         for epsilon in args.epsilon:

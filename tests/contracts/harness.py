@@ -52,6 +52,7 @@ _GAN = {"widths": [4], "critic_widths": [4], "latent": 2, "critic_steps": 1}
 SMALL: dict[str, dict[str, Any]] = {
     "fedvae": {**_NETS, "steps": 2},
     "dpd_fvae": {**_NETS, "steps": 2},
+    "sgde": {**_NETS, "steps": 2},
     "fedgp": {**_GAN, "steps": 1},
     "dp_fedavg_gan": {**_GAN, "generator_steps": 2},
     "signds": {"model": "nn", "hidden": 4, "outputs": 2},

@@ -48,6 +48,7 @@ from understudy.privacy.plan import PrivacyPlan
 from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection
 from understudy.recipes import build
+from understudy.recipes import sgde as sgde_module
 from understudy.recipes.dp_fed_wae import parts
 from understudy.recipes.dpd_fvae import records as records_module
 from understudy.rng import Draws, NoiseSource, Streams
@@ -495,7 +496,34 @@ def unclipped_records(patch: Patch) -> None:
         return replace(gradients(loss, params, pieces, 1e9, only=only), sensitivity=bound)
 
     gradients = records_module.clipped_gradients
-    patch.setattr(records_module, "clipped_gradients", clipped)
+    for module in (records_module, sgde_module):
+        patch.setattr(module, "clipped_gradients", clipped)
+
+
+def private_class_sizes(patch: Patch) -> None:
+    """A class learns as fast as it has rows at a site; one without any is not trained."""
+    original = sgde_module.SGDE.local
+
+    def local(self, task, site):
+        update, memory = original(self, task, site)
+        vaes = update["vaes"].clone()
+        for client in range(len(site)):
+            held = site.data.rows(client)[1].bincount(minlength=self.members)
+            vaes[client] *= held[:, None] / 2
+        return {"vaes": vaes}, memory
+
+    patch.setattr(sgde_module.SGDE, "local", local)
+
+
+def every_class(patch: Patch) -> None:
+    """A record teaches the VAEs of all classes, and counts as if it taught one."""
+    original = sgde_module.SGDE._clipped_sum
+
+    def clipped_sum(self, flat, site):
+        one = original(self, flat, site)
+        return replace(one, value=one.value.sum(1, keepdim=True).expand_as(one.value))
+
+    patch.setattr(sgde_module.SGDE, "_clipped_sum", clipped_sum)
 
 
 def whole_batches(patch: Patch) -> None:
@@ -753,6 +781,14 @@ CASES = [
         replayed("dpd_fvae", "record", "central", "removed"),
         "unclipped_records_central",
     ),
+    case(
+        unclipped_records,
+        replayed("sgde", "record", "local", "wild against none"),
+        "unclipped_records_by_class",
+    ),
+    case(unclipped_records, replayed("sgde", "person", "local", "removed"), "unclipped_persons"),
+    case(every_class, replayed("sgde", "record", "local", "wild against none")),
+    case(private_class_sizes, replayed("sgde", "record", "local", "removed")),
     case(whole_batches, batches),
     case(fixed_cohorts, cohorts),
     case(reused_coins, check_cohorts),

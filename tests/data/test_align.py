@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from understudy.data import align
 from understudy.data.align import Blinded, Secret, align_here, answer, blind, common, identifiers
 from understudy.errors import DataError, WireError
 
@@ -77,10 +78,22 @@ def test_files_in_the_wrong_place_are_refused() -> None:
     assert np.array_equal(Blinded.from_bytes(sent.to_bytes()).points, sent.points)
 
 
-def test_points_of_small_order_are_refused() -> None:
-    secret, _ = blind(["a"])
+@pytest.mark.parametrize("worth", [10_000, 1], ids=["here", "in other processes"])
+def test_points_of_small_order_are_refused(worth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(align, "_WORTH", worth)
+    monkeypatch.setattr(align.os, "cpu_count", lambda: 2)
+    secret, sent = blind(["a", "b"])
+    points = np.concatenate([sent.points, np.zeros((1, 32), np.uint8)])
     with pytest.raises(WireError, match="small order"):
-        answer(secret, Blinded(np.zeros((1, 32), np.uint8)))
+        answer(secret, Blinded(points))
+
+
+def test_several_processes_give_the_points_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    secret, sent = blind(["a", "b", "c"])
+    alone = answer(secret, sent).points
+    monkeypatch.setattr(align, "_WORTH", 1)
+    monkeypatch.setattr(align.os, "cpu_count", lambda: 2)
+    assert np.array_equal(answer(secret, sent).points, alone)
 
 
 def test_a_secret_does_not_show_in_its_text() -> None:

@@ -124,6 +124,7 @@ def test_missing_cells_are_noticed(tmp_path) -> None:
 def test_warnings_say_what_a_draft_reveals(tmp_path) -> None:
     text, warnings = drafted(tmp_path, table())
     said = " ".join(warnings)
+    assert "draft again with --label" in said
     assert "Bounds of 3 columns" in said and "Categories of 1 column " in said
     assert text.count("# guess") >= 7 and "records = 40 " in text
 

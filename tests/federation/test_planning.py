@@ -265,7 +265,7 @@ def test_colluders_are_a_tenth_of_all_sites_not_of_those_called() -> None:
     """A server that makes up a cohort could call all of them to it."""
     found = called(50, 10)
     assert found.own.shares == (8, 5)
-    assert "c = 5 of all 50 tell" in " ".join(claims(found, "os")[0].caveats)
+    assert "c = 5 of all 50 sites tell" in " ".join(claims(found, "os")[0].caveats)
     with pytest.raises(StudyError, match=r"10 out of 200 sites.*8 at most"):
         called(200, 10)
     assert called(200, 10, colluders=2).own.shares == (8, 2)

@@ -307,7 +307,7 @@ def test_each_adversary_has_a_claim_with_t_and_c_on_it() -> None:
     assert [c.relation for c in found][:2] == ["add or remove one", "replace one"]
     for claim in found:
         told = claim.caveats[-1]
-        assert "t = 4 of 5 sites" in told and "c = 1 of all 5 tell" in told
+        assert "t = 4 of 5 sites" in told and "c = 1 of all 5 sites tell" in told
     server, replaced, others, public = (c.epsilon for c in found)
     assert server == others < replaced and public < server
     assert all("no amplification" in c.sampling for c in found)

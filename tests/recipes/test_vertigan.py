@@ -17,8 +17,10 @@ from understudy.data.encode import encode
 from understudy.data.records import Records
 from understudy.data.schema import Column, Schema
 from understudy.data.table import from_frame
-from understudy.errors import PrivacyError, StudyError
+from understudy.errors import PrivacyError, ReleaseError, StudyError
 from understudy.federation.site import Site
+from understudy.federation.sites import Sites
+from understudy.nets import layers
 from understudy.privacy.claim import claims
 from understudy.privacy.gaussian import Gaussian, Plain
 from understudy.recipes import build
@@ -43,6 +45,7 @@ SCHEMA = Schema(
 )
 HELD = (("age", "smokes"), ("town", "rooms", "ill"))
 OVERLAP = (("age", "smokes", "town"), ("town", "rooms"), ("smokes", "ill"))
+HEAD = {"name": "t", "recipe": "vertigan"}
 SMALL = {"widths": [4, 4], "hidden": 4, "latent": 2, "steps": 2, "bins": 3}
 
 
@@ -270,6 +273,55 @@ def test_without_noise_a_generator_learns_how_often_values_occur() -> None:
     for name, value in (("smokes", True), ("town", "x"), ("ill", "no")):
         wanted, found = ((f[name] == value).mean() for f in (whole.frame, frame))
         assert abs(wanted - found) < 0.2, (name, wanted, found)
+
+
+def test_a_party_that_leaves_makes_the_round_void_and_its_charges_stand(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    real = Sites.join
+
+    def leaves(self: Sites, clients: np.ndarray, round: int) -> np.ndarray:
+        joined = real(self, clients, round)
+        return joined if round == 0 else joined[:1]
+
+    data = [records_of(people(), names) for names in HELD]
+    short = run(study(study=HEAD | {"rounds": 1}), data, seed=1, rows=0)
+    monkeypatch.setattr(Sites, "join", leaves)
+    made = run(study(study=HEAD | {"rounds": 2}), data, seed=1, rows=0, out=tmp_path / "out")
+    charges = [release.ledger.count('"part":') for release in (short, made)]
+    assert charges == [4, 8]  # two steps of two parties, in each round
+    assert made.claims[0].epsilon > short.claims[0].epsilon
+    monkeypatch.setattr(Sites, "join", lambda self, clients, round: clients[:1])
+    with pytest.raises(ReleaseError, match="round that was completed"):
+        run(study(), data, seed=1, rows=0, out=tmp_path / "none")
+
+
+def test_gradients_that_are_not_finite_are_never_sent(tmp_path: Path) -> None:
+    """Training that diverges ends without a release; what was charged stays charged."""
+    data = [records_of(people(), names) for names in HELD]
+    with pytest.raises(ReleaseError, match="round that was completed"):
+        run(study(training={"batch": 16, "rate": 1e30}), data, seed=1, out=tmp_path / "out")
+    ledger = (tmp_path / "out.partial" / "ledger.jsonl").read_text().splitlines()
+    assert len(ledger) == 3 and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("bias", [0.0, 40.0])
+def test_a_generator_that_makes_one_row_is_warned_of(
+    bias: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    recipe = build(study())
+    state = recipe.init(rng=Streams.from_seed(0))
+    named = recipe.generator.shapes()
+    made = layers.separated(state["generator"][None], named)
+    for party in (
+        0,
+        1,
+    ):  # the last bias of each branch: one value of each column, whatever the noise
+        name = [name for name in recipe.generator.shapes(party) if name.endswith("bias")][-1]
+        made[name] = made[name] + bias * torch.arange(1, made[name].shape[-1] + 1)
+    flat = layers.concatenated(made, named)[0]
+    recipe.finish({**state, "generator": flat}, rng=Streams.from_seed(0))
+    assert ("collapsed" in caplog.text) == bool(bias)
 
 
 BAD = {

@@ -36,7 +36,7 @@ def audit(
 
     A replay runs the recipe on neighbouring data and names the part that moves further than it
     declares. Canaries then measure how well the worst update can be told from none. An audit
-    falsifies, it never certifies. If a claim is proved wrong, the exit code is 10.
+    falsifies, it never certifies. If a claim is proved wrong, the exit code is 11.
 
     Examples:
 

@@ -149,7 +149,7 @@ def _shares(plan: PrivacyPlan) -> dict[str, str]:
         for said, n, s, d in _other_shares(mechanism)
         if math.sqrt(n / (s - d)) < mechanism.surplus
     ]
-    side = f"{c} of all {plan.sites} may side" if c else "no site is assumed to side"
+    side = f"{c} of all {plan.sites} sites may side" if c else "no site is assumed to side"
     told = (
         f"at least {t} of {asked} sites must answer, and {side} with the server: any {t - c} "
         "shares make up the noise. If fewer answer, the round gives nothing and its ε is spent "

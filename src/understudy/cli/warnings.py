@@ -10,7 +10,7 @@ from understudy.privacy.plan import PrivacyPlan
 from understudy.privacy.select import Selection
 from understudy.recipes import infos
 from understudy.recipes.measured import advice
-from understudy.recipes.options import VAEOptions
+from understudy.recipes.vae_options import VAEOptions
 from understudy.simulation import site_plans
 from understudy.study import Study
 
@@ -76,7 +76,7 @@ def _protect_records(study: Study) -> str:
     able = [
         info.name
         for info in infos().values()
-        if study.schema.kind in info.kinds and any(unit == "record" for unit, _ in info.supports)
+        if study.schema.kind in info.kinds and ("record", "central") in info.supports
     ]
     how = "" if study.recipe in able else f" and study.recipe = {' or '.join(map(repr, able))}"
     return f"Protect single records instead: set privacy.unit = 'record'{how}.".replace("'", '"')

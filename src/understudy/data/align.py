@@ -25,23 +25,23 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import sys
 import unicodedata
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from subprocess import PIPE, CalledProcessError, Popen
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
+from understudy.data.curve import REFUSED, times
 from understudy.errors import DataError, WireError
 
 __all__ = ["Blinded", "Secret", "align_here", "answer", "blind", "common", "identifiers"]
 
 _DOMAIN = b"understudy align 1\0"
 _POINT = 32
-_CHUNK = 10_000  # points that are worth a process
-_WORKERS = 2
+_WORTH = 10_000  # points that are worth a process
 _DATES = (
     (re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})"), (1, 2, 3)),
     (re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})"), (3, 2, 1)),  # with dots, the day comes first
@@ -128,26 +128,34 @@ def answer(secret: Secret, theirs: Blinded) -> Blinded:
 
 
 def multiplied(found: np.ndarray, scalar: bytes) -> np.ndarray:
-    """Every point times the scalar ``[n, 32]``; in several processes where there are many."""
-    if len(found) < 2 * _CHUNK:
-        return _multiplied(found, scalar)
-    chunks = [found[i : i + _CHUNK] for i in range(0, len(found), _CHUNK)]
-    with ProcessPoolExecutor(_WORKERS, mp_context=get_context("spawn")) as pool:
-        return np.concatenate(list(pool.map(_multiplied, chunks, [scalar] * len(chunks))))
-
-
-def _multiplied(found: np.ndarray, scalar: bytes) -> np.ndarray:
-    key, data = X25519PrivateKey.from_private_bytes(scalar), found.tobytes()
-    starts = range(0, len(data), _POINT)
+    """Every point times the scalar ``[n, 32]``; by a process for each core where there are many."""
+    workers = min(os.cpu_count() or 1, len(found) // _WORTH)
+    shares = [share.tobytes() for share in np.array_split(found, max(1, workers))]
     try:
-        made = b"".join(
-            key.exchange(X25519PublicKey.from_public_bytes(data[i : i + _POINT])) for i in starts
-        )
+        made = _apart(scalar, shares) if workers > 1 else [times(scalar, shares[0])]
     except ValueError as error:
         raise WireError(
             "points that an identifier can have", "one of small order", "stop: do not answer"
         ) from error
-    return np.frombuffer(made, np.uint8).reshape(len(found), _POINT)
+    return np.frombuffer(b"".join(made), np.uint8).reshape(len(found), _POINT)
+
+
+def _apart(scalar: bytes, shares: Sequence[bytes]) -> list[bytes]:
+    """`times`, in a process for each share; scalar and points go through pipes."""
+    command = [sys.executable, "-m", "understudy.data.curve"]
+    with ExitStack() as stack:
+        started = [stack.enter_context(Popen(command, stdin=PIPE, stdout=PIPE)) for _ in shares]
+        for worker, share in zip(started, shares, strict=True):
+            assert worker.stdin is not None
+            worker.stdin.write(scalar + share)
+            worker.stdin.close()
+        made = [worker.stdout.read() for worker in started if worker.stdout is not None]
+    for worker in started:
+        if worker.returncode == REFUSED:
+            raise ValueError("a point of small order")
+        if worker.returncode:
+            raise CalledProcessError(worker.returncode, command)
+    return made
 
 
 def common(secret: Secret, own: Blinded, others: Sequence[Blinded]) -> np.ndarray:

@@ -300,7 +300,7 @@ def _assumed(plan: PrivacyPlan) -> str:
     (t, c), asked = plan.own.shares, int(plan.own.cohort)
     called = min(plan.sites, 2 * t - c - 1)  # the most sites that a server could call at once
     server = "" if called <= SPARSE else ", and that the server follows the protocol"
-    tell = f"at most c = {c} of all {plan.sites} tell" if c else "no site (c = 0) tells"
+    tell = f"at most c = {c} of all {plan.sites} sites tell" if c else "no site (c = 0) tells"
     return (
         f"a sum is over at least t = {t} of {asked} sites, or there is none; it is assumed that "
         f"{tell} others their share of the noise{server}"

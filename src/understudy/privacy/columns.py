@@ -94,20 +94,25 @@ def _of_steps(told: Any) -> tuple[Claim, ...]:
     """Batches that all parties share: secret to outsiders, known to insiders.
 
     What single parties reveal is priced as if batches were known: another party's messages, made
-    from the same batch, may tell who was in it.
+    from the same batch, may tell who was in it. Where products are formed too, nothing is claimed
+    against a server that works with a party, and products count in full for every party.
     """
     plan: PrivacyPlan = told.plan
-    found = [told.claim(_OUTSIDE, "add or remove one", _TRUST, **_SINGLE)]
+    dealt = _dealt(plan)
+    trust, nobody = (_DEALT, _DEALT) if dealt else (_TRUST, _NOBODY)
+    found = [told.claim(_OUTSIDE, "add or remove one", trust, **_SINGLE)]
     for party in range(plan.sites):
         alone = replace(told, plan=plan.of([party]))
         who = f"{_OUTSIDE} (of party {party + 1}'s columns alone)"
-        found.append(alone.claim(who, _ITS_OWN, _TRUST, seen=True, **_SINGLE))
+        found.append(alone.claim(who, _ITS_OWN, trust, seen=True, **_SINGLE))
     worst = max(range(plan.sites), key=lambda i: _exposed(_without(plan, i)))
     rest = replace(told, plan=_without(plan, worst))
-    insider = "one party, which knows the batches, even together with the server"
-    found.append(rest.claim(insider, OTHERS, _NOBODY, seen=True, **_SINGLE))
+    insider = "one party, which knows the batches, "
+    insider += "if it follows the protocol" if dealt else "even together with the server"
+    found.append(rest.claim(insider, OTHERS, nobody, seen=True, **_SINGLE))
     leaked = "an outsider who learns the batches from a party"
-    found.append(told.claim(leaked, _EVERYWHERE, _NOBODY, seen=True, **_SINGLE))
+    found.append(told.claim(leaked, _EVERYWHERE, nobody, seen=True, **_SINGLE))
+    found += [told.nothing(who, why) for who, why in (_LOST if dealt else ())]
     return tuple(found)
 
 

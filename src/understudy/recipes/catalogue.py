@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from understudy.federation.info import RecipeInfo
-from understudy.recipes import options
+from understudy.recipes import options, vae_options
 
 __all__ = ["CATALOGUE"]
 
@@ -16,7 +16,7 @@ _RECIPES = (
         kinds=("table", "image", "series"),
         supports=frozenset({("site", "central"), ("site", "distributed"), ("site", "local")}),
         default=("site", "central"),
-        options=options.FedVAEOptions,
+        options=vae_options.FedVAEOptions,
         rounds=400,
         corrections="With cohort.rate, cohorts are coin flips (fixed-size draws earn no "
         "amplification); under local trust noise composes at doubled sensitivity without it.",
@@ -33,10 +33,23 @@ _RECIPES = (
             for trust in ("central", "distributed", "local")
         ),
         default=("site", "central"),
-        options=options.DpdFVAEOptions,
+        options=vae_options.DpdFVAEOptions,
         rounds=200,
         corrections="The published L-DPD-fVAE protects no record: its encoder sees all rows "
         'without noise. encoder = "private" or "frozen" does; "paper" carries no record-level ε.',
+    ),
+    RecipeInfo(
+        name="sgde",
+        title="A β-VAE per class that one site trains alone, to be exchanged for others'",
+        paper="Lomurno et al. 2021, SGDE: Secure Generative Data Exchange (arXiv 2109.12062)",
+        summary="One site, one round of noised steps; decoders are released, classes drawn alike.",
+        kinds=("table", "image", "series"),
+        supports=frozenset({("person", "local"), ("record", "local")}),
+        default=("record", "local"),
+        options=vae_options.SGDEOptions,
+        rounds=1,
+        corrections="Classes share one ε only with public classes, one public rate and number of "
+        "steps, and noise for every class, with rows or without: so it is here.",
     ),
     RecipeInfo(
         name="fedgp",
@@ -144,6 +157,7 @@ _RECIPES = (
             for trust in ("central", "distributed", "local")
         ),
         default=("record", "central"),
+        parties=frozenset({("record", "local")}),
         options=options.FedMarginalsOptions,
         rounds=1,
     ),

@@ -31,15 +31,14 @@ from understudy.recipes.catalogue import CATALOGUE
 from understudy.recipes.imposed import Pool, generator, sketch
 from understudy.recipes.margins import Margin, codes, margins
 from understudy.recipes.options import FedMarginalsOptions, FedMomentsOptions
-from understudy.recipes.tables import Size, cells, cut, pick, size_up, whole_numbers
+from understudy.recipes.tables import BINS, Size, cells, pick, size_up, unlabelled, whole_numbers
 from understudy.recipes.two_sums import TwoSums, noise_of
+from understudy.recipes.vertical_tables import vertical_tables
 from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Cohort, Study
 
 __all__ = ["FedMarginals", "build"]
-
-_BINS = 256  # of a number's range
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,7 @@ class FedMarginals:
 
     @cached_property
     def _margins(self) -> tuple[Margin, ...]:
-        """The public cells of every column but the label."""
-        return tuple(m for m in margins(self.schema, _BINS) if m.start is not None)
+        return unlabelled(margins(self.schema, BINS))
 
     @property
     def form(self) -> str:
@@ -71,10 +69,7 @@ class FedMarginals:
         """Draws of the earlier phases' generator; from them, the cuts and the pairs to count."""
         pool = sketch(made, self._margins, self.schema.records, rng=rng)
         least = 2 * self._std / max(self.schema.records, 1)
-        cuts = np.zeros(self._shapes["cut"])
-        for j, margin in enumerate(self._margins):
-            share = np.bincount(pool.codes[:, j], minlength=margin.size) / len(pool.codes)
-            cuts[j, : margin.size] = cut(margin, share, self.size.codes, least)
+        cuts = pool.cuts(self._margins, self.size.codes, least)
         pairs = pick(pool.pairs(cuts, self.size), self.size.pairs, self._target)
         arrays = {"cut": cuts, "pairs": pairs, "codes": pool.codes, "y": pool.y}
         state = {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()}
@@ -129,10 +124,12 @@ class FedMarginals:
 
 
 def build(study: Study, own: FedMarginalsOptions) -> Then:
-    """fedmoments for its share of ε, then one sum of tables."""
-    unit_and_trust(study, FedMarginals.info)  # refuses parties, for which there is no form yet
+    """fedmoments for its share of ε, then one sum of tables: of rows, or of columns held apart."""
+    unit_and_trust(study, FedMarginals.info)
     if len(study.schema.features) < 2:
         raise StudyError("two columns besides the label", "one", "use fedmoments")
+    if study.parties:
+        return vertical_tables(study, own)
     first = _first(study, own)
     plan = _plan(study, (1, 4), first.plan)
     units = study.n_sites if plan.unit == "site" else study.schema.records

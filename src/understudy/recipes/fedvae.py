@@ -27,8 +27,8 @@ from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder
 from understudy.recipes import shared_vae, vae
 from understudy.recipes.catalogue import CATALOGUE
 from understudy.recipes.fedavg import Local
-from understudy.recipes.options import FedVAEOptions
 from understudy.recipes.shared_vae import SharedVAE, own_encoder
+from understudy.recipes.vae_options import FedVAEOptions
 from understudy.study import Study
 from understudy.training import batches
 

@@ -15,7 +15,7 @@ import torch
 
 from understudy.recipes.margins import Margin, codes
 from understudy.recipes.projection import Aim, Start, Targets, consistent, moments, project
-from understudy.recipes.tables import Size
+from understudy.recipes.tables import Size, cut
 from understudy.release.generator import Generator
 from understudy.release.products import Column
 from understudy.rng import Streams
@@ -37,6 +37,14 @@ class Pool:
     codes: np.ndarray
     y: np.ndarray
     balance: np.ndarray
+
+    def cuts(self, found: Sequence[Margin], codes: int, least: float) -> np.ndarray:
+        """Which of at most ``codes`` codes every cell of every margin has ``[d, cells]``."""
+        made = np.zeros((len(found), max(margin.size for margin in found)))
+        for j, margin in enumerate(found):
+            share = np.bincount(self.codes[:, j], minlength=margin.size) / len(self.codes)
+            made[j, : margin.size] = cut(margin, share, codes, least)
+        return made
 
     def coarse(self, cuts: np.ndarray) -> np.ndarray:
         """Codes ``[N, d]`` under the cuts ``[d, cells]``."""

@@ -11,7 +11,8 @@ from understudy.data.encode import encode
 from understudy.data.schema import Schema
 from understudy.data.table import read
 from understudy.errors import StudyError
-from understudy.recipes.options import VAEOptions, WAEOptions
+from understudy.recipes.options import WAEOptions
+from understudy.recipes.vae_options import NetOptions
 from understudy.study import Study
 
 __all__ = ["NOTE", "Examples", "notes", "rows"]
@@ -21,7 +22,7 @@ NOTE = "the nets were pre-trained on rows that the study declares public: not pr
 Examples = tuple[Tensor, Tensor]  # encoded rows and their classes
 
 
-def notes(study: Study, own: VAEOptions | WAEOptions) -> tuple[str, ...]:
+def notes(study: Study, own: NetOptions | WAEOptions) -> tuple[str, ...]:
     """What a claim says of public rows; reads them, so that none is missed once ε is spent."""
     if not own.public:
         return ()
@@ -44,7 +45,7 @@ def _refuse_private(study: Study, public: str) -> None:
         )
 
 
-def rows(base: Path, own: VAEOptions | WAEOptions, schema: Schema) -> Examples | None:
+def rows(base: Path, own: NetOptions | WAEOptions, schema: Schema) -> Examples | None:
     """The rows that the study (in the folder ``base``) declares public, if any."""
     if not own.public:
         return None

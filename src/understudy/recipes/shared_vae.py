@@ -23,8 +23,8 @@ from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder, init, vae
 from understudy.nets.layers import Params
 from understudy.recipes import public, vae, warm
 from understudy.recipes.fedavg import Trained
-from understudy.recipes.options import VAEOptions
 from understudy.recipes.public import Examples
+from understudy.recipes.vae_options import NetOptions
 from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Study
@@ -33,7 +33,7 @@ from understudy.training.server import ServerOptimiser
 
 __all__ = ["SharedVAE", "build", "own_encoder"]
 
-Options = TypeVar("Options", bound=VAEOptions)
+Options = TypeVar("Options", bound=NetOptions)
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,8 @@ class SharedVAE(Trained[Options]):
     @property
     def server(self) -> ServerOptimiser:
         """What the server does with the noised mean."""
-        own, phase = self.options, self.plan.own
-        terms = (own.server, own.server_rate, own.momentum, own.average, own.decay)
-        return ServerOptimiser(phase.parts[0].name, phase.rounds, *terms)
+        phase = self.plan.own
+        return ServerOptimiser(phase.parts[0].name, phase.rounds, *self.options.rule)
 
     def init(self, *, rng: Streams) -> State:
         """A public start, the same for all members; pre-trained where there are public rows."""
@@ -117,7 +116,7 @@ class SharedVAE(Trained[Options]):
 def build(
     kind: type[SharedVAE[Any]],
     study: Study,
-    own: VAEOptions,
+    own: NetOptions,
     part: Mapping[str, tuple[int, ...]],
     terms: Terms,
     *,

@@ -8,6 +8,7 @@ which pairs of columns are counted, from what the earlier sums say.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +20,19 @@ from understudy.errors import WireError
 from understudy.federation.recipe import Task
 from understudy.recipes.margins import Margin
 
-__all__ = ["Size", "cells", "cut", "pick", "size_up", "whole_numbers"]
+__all__ = [
+    "BINS",
+    "Size",
+    "cells",
+    "cut",
+    "pick",
+    "size_of_all",
+    "size_up",
+    "unlabelled",
+    "whole_numbers",
+]
 
+BINS = 256  # of a number's range, before columns are cut
 _CODES = (32, 24, 16, 12, 8, 6, 4)
 _CLEAR = 2.0  # deviations of the noise that a cell of average size is to hold
 _FAINT = 0.0065  # deviation of a count, as a share of all rows: tables are as many as keep to it
@@ -71,6 +83,19 @@ def size_up(schema: Schema, units: int, noise: float) -> Size:
     if classes > 1 and (per_class < 8 or classes * per_class**2 > 4096):
         return Size(columns, classes, pairs, _codes(units, level, most), False)
     return Size(columns, classes, pairs, per_class, classes > 1)
+
+
+def size_of_all(schema: Schema, std: float) -> Size:
+    """Where all pairs are counted, with noise ``std`` in every count, and the label by itself."""
+    columns, classes = len(schema.features), schema.n_classes
+    most = min(_WIDEST, math.sqrt(_HELD / classes)) / columns
+    codes = _codes(schema.records, _CLEAR * std, most)
+    return Size(columns, classes, columns * (columns - 1) // 2, codes, False)
+
+
+def unlabelled(found: Sequence[Margin]) -> tuple[Margin, ...]:
+    """The margins of every column but the label."""
+    return tuple(margin for margin in found if margin.start is not None)
 
 
 def _codes(rows: float, level: float, most: float) -> int:

@@ -13,7 +13,7 @@ from understudy.data.schema import Schema
 from understudy.nets import layers
 from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder
 from understudy.nets.layers import Params
-from understudy.recipes.options import VAEOptions
+from understudy.recipes.vae_options import NetOptions
 from understudy.release.generator import Generator
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
 
 
 def autoencoder(
-    schema: Schema, own: VAEOptions, *, joint: bool = True, least_spread: float = -9.0
+    schema: Schema, own: NetOptions, *, joint: bool = True, least_spread: float = -9.0
 ) -> Autoencoder:
     """The public nets for a schema: fewer shared parameters mean less noise in all."""
     return Autoencoder(
@@ -48,7 +48,7 @@ def autoencoder(
     )
 
 
-def _frequencies(schema: Schema, own: VAEOptions) -> tuple[int, ...]:
+def _frequencies(schema: Schema, own: NetOptions) -> tuple[int, ...]:
     """Kept per axis of an image or along a series; colours and channels are kept whole."""
     sides = {"image": 2, "series": 1, "table": 0}[schema.kind]
     kept = {"image": 12, "series": 64, "table": 0}[schema.kind]

@@ -12,13 +12,18 @@ generator's gradient is formed from the critic and made-up rows, which no record
 
 Corrections to the thesis: the server knows no batch, since the parties draw them from a secret of
 their own; one person is at every party, so claims add up what all parties reveal of a batch.
+
+With ``recipe.joint`` fedmoments for parties comes first, and the server has a critic of whole rows
+that knows from it what goes together across parties (`joint_critic`): a phase and events of its
+own on the claims.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -27,6 +32,7 @@ from torch import Tensor
 from understudy.data.onehot import OneHot
 from understudy.data.schema import Schema
 from understudy.errors import StudyError
+from understudy.federation.phases import Then, then
 from understudy.federation.planning import parties_plan, unit_and_trust
 from understudy.federation.recipe import State, Task, Update
 from understudy.federation.site import Site, clipping
@@ -40,7 +46,9 @@ from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.privacy.terms import Trust
 from understudy.recipes import branching, vae
 from understudy.recipes.catalogue import CATALOGUE
+from understudy.recipes.joint_critic import JointCritic
 from understudy.recipes.options import VertiGANOptions
+from understudy.recipes.vertical import Vertical, vertical
 from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Study, Training
@@ -51,7 +59,9 @@ from understudy.training.server import ServerOptimiser
 
 __all__ = ["VertiGAN", "build"]
 
+_LOG = logging.getLogger(__name__)
 _BATCH, _RATE, _CLIP = 1000, 1e-3, 1.0  # the thesis's
+_RARE = 0.01  # a value that fewer drawn rows have says nothing of variety
 _SINGLE = (
     "gradients of records are computed in single precision and added in double: 0.1 % of the bound "
     "is set aside for rounding; that is no proof"
@@ -107,6 +117,15 @@ class VertiGAN:
         """A fresh generator."""
         made = layers.stack(self.generator.init(rng=rng.torch("net")), 1)
         return self.server.start(layers.concatenated(made, self.generator.shapes())[0])
+
+    def begin(self, made: Generator, *, rng: Streams) -> State:
+        """The same, and what the joint critic knows of real rows."""
+        return {**self.init(rng=rng), "joint": self._joint.moments(made, rng=rng)}
+
+    @cached_property
+    def _joint(self) -> JointCritic:
+        whole = OneHot.of(self.schema, self.options.bins)
+        return JointCritic(whole, branching.places(self.parties, self.layouts, whole))
 
     def memory(self, site: str) -> State:
         """A party's critic from a public start, and what its optimiser remembers."""
@@ -186,7 +205,14 @@ class VertiGAN:
             sent = self._restored(total[_name(party)], own)
             for name, slope in layers.separated(sent[None], own).items():
                 whole[name] = whole[name] + slope
-        return self.server.step(state, -layers.concatenated(whole, named)[0])
+        if "joint" not in state:
+            return self.server.step(state, -layers.concatenated(whole, named)[0])
+        params = layers.separated(state["generator"][None], named)
+        slopes = self._joint.slopes(self.generator, params, state["joint"], rng=rng)
+        for name, slope in slopes.items():  # counts as much as the critics of all parties
+            whole[name] = whole[name] + len(self.parties) * slope
+        moved = self.server.step(state, -layers.concatenated(whole, named)[0])
+        return {**moved, "joint": state["joint"]}
 
     def _restored(self, sent: Tensor, own: Mapping[str, tuple[int, ...]]) -> Tensor:
         """A party's whole gradient; what it did not send is zero, and a wrong place is none."""
@@ -198,15 +224,26 @@ class VertiGAN:
 
     def finish(self, state: State, *, rng: Streams) -> Generator:
         """The average of the last generators, and where each column stands in its branches."""
-        whole = OneHot.of(self.schema, self.options.bins)
         config = {
             "net": self.generator.to_config(),
             "width": self.schema.width,
-            "layout": whole.to_config(),
-            "places": branching.places(self.parties, self.layouts, whole),
+            "layout": self._joint.layout.to_config(),
+            "places": list(self._joint.places),
         }
-        arrays = {"generator": self.server.released(state)[None]}
-        return Generator("branches", arrays, config, vae.balance(self.schema))
+        flat = self.server.released(state)[None]
+        self._warn_of_collapse(flat, rng)
+        return Generator("branches", {"generator": flat}, config, vae.balance(self.schema))
+
+    def _warn_of_collapse(self, flat: Tensor, rng: Streams) -> None:
+        """Say so where all rows are nearly alike: known from the generator, not from any record."""
+        params = layers.separated(flat, self.generator.shapes())
+        z = torch.randn(1, _BATCH, self.generator.latent, generator=rng.torch("collapse"))
+        chances = self.generator.joint(params, z)[0].mean(0)
+        if not bool(((chances > _RARE) & (chances < 1 - _RARE)).any()):
+            _LOG.warning(
+                "the generator has collapsed: in every column nearly all drawn rows have the same "
+                "value; ask for a larger epsilon, fewer steps or a lower training.rate"
+            )
 
 
 def _name(party: int) -> str:
@@ -217,17 +254,33 @@ def _kept(size: int, own: VertiGANOptions) -> int:
     return max(1, math.ceil(own.top * size))
 
 
-def build(study: Study, own: VertiGANOptions) -> VertiGAN:
-    """The recipe of a study whose parties hold columns."""
+def build(study: Study, own: VertiGANOptions) -> VertiGAN | Then:
+    """The recipe of a study whose parties hold columns; with a joint critic, after fedmoments."""
     _, trust = unit_and_trust(study, VertiGAN.info)
     _check(study)
     parties = study.held
     assert parties is not None
     spec = branching.generator(parties, own)
     parts = tuple(_part(study, own, spec, party, trust) for party in range(len(parties)))
+    first = _first(study, own, trust) if own.joint else None
+    before = first.plan if first else None
     rounds = study.rounds or VertiGAN.info.rounds
-    plan = parties_plan(study, VertiGAN.info, parts, rounds=rounds, notes=(_SINGLE,))
-    return VertiGAN(study.schema, plan, own, study.training, parties)
+    plan = parties_plan(study, VertiGAN.info, parts, rounds=rounds, before=before, notes=(_SINGLE,))
+    made = VertiGAN(study.schema, plan, own, study.training, parties)
+    return then(first, made) if first else made
+
+
+def _first(study: Study, own: VertiGANOptions, trust: Trust) -> Vertical:
+    """fedmoments for its share of ε, of which the joint critic learns."""
+    if trust == "none":
+        raise StudyError(
+            "noise where recipe.joint is set: products of columns are formed under noise alone",
+            'trust = "none"',
+            "remove recipe.joint, or set privacy.epsilon",
+        )
+    epsilon = study.privacy.epsilon and study.privacy.epsilon * own.joint
+    privacy = replace(study.privacy, epsilon=epsilon, clip=None)
+    return vertical(replace(study, privacy=privacy, rounds=None))
 
 
 def _part(study: Study, own: VertiGANOptions, spec: BranchedNet, party: int, trust: Trust) -> Part:

@@ -21,8 +21,9 @@ from understudy.nets import layers
 from understudy.nets.autoencoder import Autoencoder, init, vae_loss
 from understudy.nets.layers import Params
 from understudy.recipes import fedmoments, vae
-from understudy.recipes.options import FedMomentsOptions, VAEOptions
+from understudy.recipes.options import FedMomentsOptions
 from understudy.recipes.public import Examples
+from understudy.recipes.vae_options import NetOptions
 from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Cohort, Study
@@ -37,7 +38,7 @@ _SHARE = 0.3  # of ε, for tables: without it their classes are no better than g
 _KEPT = "warm/"  # prefix, in the state, of the warm start's own generator
 
 
-def share(study: Study, own: VAEOptions) -> float:
+def share(study: Study, own: NetOptions) -> float:
     """The share of ε that the warm start takes: as the study says, or for tables by default."""
     if own.warm_start is not None:
         return own.warm_start
@@ -45,7 +46,7 @@ def share(study: Study, own: VAEOptions) -> float:
     return _SHARE if wanted else 0.0
 
 
-def start(study: Study, own: VAEOptions) -> Recipe | None:
+def start(study: Study, own: NetOptions) -> Recipe | None:
     """fedmoments for its share of the study's ε, in the study's unit and trust, or None."""
     taken = share(study, own)
     if not taken:
@@ -76,7 +77,7 @@ def keep(made: Generator) -> State:
     return {_KEPT + "told": told, **{_KEPT + n: a for n, a in made.arrays.items()}}
 
 
-def mix(decoder: Generator, state: State, own: VAEOptions) -> Generator:
+def mix(decoder: Generator, state: State, own: NetOptions) -> Generator:
     """The released generator: after a warm start, a mixture of both phases'."""
     if (warm := _kept(state)) is None or not own.warm_share:
         return decoder
@@ -112,7 +113,7 @@ def steps_on(y: Tensor, steps: int, *, members: int = 1, rng: Streams) -> batche
 
 
 def fit(
-    spec: Autoencoder, rows: Examples, own: VAEOptions, *, members: int = 1, rng: Streams
+    spec: Autoencoder, rows: Examples, own: NetOptions, *, members: int = 1, rng: Streams
 ) -> Params:
     """Train ``members`` VAEs ``[members, …]`` on rows; of several, each on those of its class."""
     params = layers.stack(init(spec, rng=rng.torch("net")), members)

@@ -9,6 +9,7 @@ from understudy.data.schema import Schema
 from understudy.evaluation.attacks.membership import membership
 from understudy.evaluation.attacks.memorised import memorised
 from understudy.evaluation.attacks.outcome import FOUND, NOTHING
+from understudy.evaluation.attacks.shadow import shadow_models
 from understudy.evaluation.attacks.suite import attack
 from understudy.evaluation.attacks.targets import draw_targets
 from understudy.evaluation.rows import Rows
@@ -62,6 +63,40 @@ def test_no_membership_attack_blames_a_generator_that_saw_other_rows(kind: str) 
         assert one.advantage.low <= 0 <= one.advantage.high, one.name
     share = memorised(t).nearest_is_member
     assert share.low <= 0.5 <= share.high
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shadow_models_catch_learning_by_heart_and_nothing_else(kind: str) -> None:
+    for leak in (True, False):
+        schema, (synthetic, real, controls) = sides(kind, leak)
+        t = draw_targets(schema, synthetic, real, controls, rng=np.random.default_rng(0))
+        found = shadow_models(
+            t, lambda rows, rng: parrot(rows, 1000), rng=Streams.from_seed(0), shadows=8
+        )
+        assert (found.p < 0.01 and found.advantage.low > 0) == leak
+        assert found.naive_p > 0.001
+
+
+def test_shadow_models_catch_a_model_that_is_no_copy_of_any_row() -> None:
+    """Its synthetic rows lean towards its few training rows, none of which is repeated."""
+    schema, (_, real, controls) = sides("table", leak=True)
+    few = real.take(np.arange(60))
+
+    def make(rows: Rows, rng: Streams) -> Rows:
+        """Averages of two training rows, as numbers."""
+        draw = rng.numpy("pairs")
+        a, b = (draw.integers(0, len(rows), 1000) for _ in range(2))
+        return Rows((rows.x[a] + rows.x[b]) / 2, rows.y[a])
+
+    t = draw_targets(
+        schema,
+        make(few, Streams.from_seed(1)),
+        few,
+        controls.take(np.arange(240)),
+        rng=np.random.default_rng(0),
+    )
+    found = shadow_models(t, make, rng=Streams.from_seed(0), shadows=16)
+    assert found.p < 0.01
 
 
 def silent(*done: object) -> None:

@@ -26,6 +26,11 @@ from understudy.errors import DataError
 
 __all__ = ["SeriesHints", "draft"]
 
+_UNLABELLED = (
+    "No column is the label. If models are to predict one, draft again with --label COLUMN: rows "
+    "then keep what tells its values apart."
+)
+
 
 def draft(
     path: str | Path,
@@ -61,6 +66,8 @@ def _find(path: Path, label: str | None, series: SeriesHints | None) -> Found:
     said: list[str] = []
     frame = read_frame(path, said=said.append)
     found = find_table(frame, label, _file(path))
+    if label is None:
+        said.append(_UNLABELLED)
     return replace(found, warnings=(*said, *looks_long(frame, label)))
 
 

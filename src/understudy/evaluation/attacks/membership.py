@@ -22,7 +22,7 @@ import numpy as np
 from understudy.evaluation.attacks.outcome import Attack, Evidence, by_score
 from understudy.evaluation.attacks.targets import CHUNK, Targets, placed, squares
 
-__all__ = ["membership"]
+__all__ = ["ASKS", "membership", "nearness"]
 
 AXES = 8
 ASKS = "was this record used?"
@@ -35,7 +35,7 @@ def membership(t: Targets) -> Iterator[Attack]:
         placed(t.schema, rows) for rows in (t.synthetic, t.members, t.controls, t.reference)
     )
     both = np.vstack([members, controls])
-    found, naive = (_nearness(both, pool) for pool in (synthetic, reference))
+    found, naive = (nearness(both, pool) for pool in (synthetic, reference))
     for name, evidence, blind in zip(NAMES, found, naive, strict=True):
         yield by_score(name, ASKS, _sides(evidence), _sides(blind))
     half = len(reference) // 2
@@ -49,7 +49,7 @@ def _sides(evidence: np.ndarray) -> Evidence:
     return evidence[:half], evidence[half:]
 
 
-def _nearness(targets: np.ndarray, pool: np.ndarray) -> tuple[np.ndarray, ...]:
+def nearness(targets: np.ndarray, pool: np.ndarray) -> tuple[np.ndarray, ...]:
     """Evidence of the three attacks by distance."""
     chunks = range(0, len(targets), CHUNK)
     two = np.vstack(

@@ -20,7 +20,7 @@ from understudy.recipes.catalogue import CATALOGUE
 from understudy.recipes.dpd_fvae.paper import paper_level
 from understudy.recipes.dpd_fvae.records import record_level
 from understudy.recipes.dpd_fvae.sites import client_level
-from understudy.recipes.options import DpdFVAEOptions
+from understudy.recipes.vae_options import DpdFVAEOptions
 from understudy.study import Study
 
 __all__ = ["build"]

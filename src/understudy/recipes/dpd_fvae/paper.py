@@ -25,8 +25,8 @@ from understudy.privacy.clip import clip
 from understudy.recipes import vae
 from understudy.recipes.catalogue import CATALOGUE
 from understudy.recipes.dpd_fvae.records import check
-from understudy.recipes.options import DpdFVAEOptions
 from understudy.recipes.shared_vae import SharedVAE
+from understudy.recipes.vae_options import DpdFVAEOptions
 from understudy.rng import Draws
 from understudy.study import Study, Training
 from understudy.training import batches

@@ -40,10 +40,11 @@ from understudy.nets.autoencoder import (
 from understudy.nets.layers import Params
 from understudy.privacy.clip import Bounded
 from understudy.recipes import shared_vae, vae, warm
+from understudy.recipes.by_record import LEAST_SPREAD, SINGLE, batch_rate, refuse_epochs
 from understudy.recipes.catalogue import CATALOGUE
-from understudy.recipes.options import DpdFVAEOptions
 from understudy.recipes.public import Examples
 from understudy.recipes.shared_vae import SharedVAE
+from understudy.recipes.vae_options import DpdFVAEOptions
 from understudy.rng import Streams
 from understudy.study import Study
 from understudy.training import optim
@@ -58,12 +59,6 @@ from understudy.training.loop import Batch, train
 from understudy.training.optim import Adam, Optimiser, Sgd
 
 __all__ = ["RecordDpdFVAE", "record_level"]
-
-_LEAST_SPREAD = -3.0
-_SINGLE = (
-    "gradients of records are computed in single precision and added in double: 0.1 % of the bound "
-    "is set aside for rounding, of which measurements use less than a hundredth; that is no proof"
-)
 
 
 @dataclass(frozen=True)
@@ -209,7 +204,7 @@ class RecordDpdFVAE(SharedVAE[DpdFVAEOptions]):
 
 def _nets(schema: Schema, own: DpdFVAEOptions) -> Autoencoder:
     """No column is fitted so closely that rounding would decide where a gradient points."""
-    return vae.autoencoder(schema, own, least_spread=_LEAST_SPREAD)
+    return vae.autoencoder(schema, own, least_spread=LEAST_SPREAD)
 
 
 def _noised(own: DpdFVAEOptions) -> str:
@@ -229,7 +224,7 @@ def record_level(study: Study, own: DpdFVAEOptions) -> Recipe:
         batch_rate=batch_rate(study),
     )
     part = {"shared": (size,)}
-    return shared_vae.build(RecordDpdFVAE, study, own, part, terms, notes=(_SINGLE,))
+    return shared_vae.build(RecordDpdFVAE, study, own, part, terms, notes=(SINGLE,))
 
 
 def check(study: Study, own: DpdFVAEOptions) -> None:
@@ -246,25 +241,7 @@ def check(study: Study, own: DpdFVAEOptions) -> None:
             "neither",
             'set warm_start = 0.3, say, or encoder = "private"',
         )
-    if study.training.epochs:
-        raise StudyError(
-            "recipe.steps at record level", "training.epochs",
-            "leave epochs out: passes over a site's rows would tell how many it has",
-        )  # fmt: skip
-
-
-def batch_rate(study: Study) -> float | None:
-    """The public rate of secret batches; None takes every record."""
-    share = study.schema.records / study.n_sites
-    if study.training.batch is None or study.training.batch == share:
-        return None
-    if study.training.batch > share:
-        raise StudyError(
-            f"training.batch of at most {share:g}, a site's public share of the records",
-            f"{study.training.batch}",
-            "lower it, or leave it out to take every record in every step",
-        )
-    return study.training.batch / share
+    refuse_epochs(study)
 
 
 def _check_separable(recipe: RecordDpdFVAE) -> None:

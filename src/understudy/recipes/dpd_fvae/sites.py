@@ -19,8 +19,8 @@ from understudy.nets.layers import Params
 from understudy.recipes import shared_vae, vae
 from understudy.recipes.catalogue import CATALOGUE
 from understudy.recipes.fedavg import Local
-from understudy.recipes.options import DpdFVAEOptions
 from understudy.recipes.shared_vae import SharedVAE, own_encoder
+from understudy.recipes.vae_options import DpdFVAEOptions
 from understudy.study import Study
 from understudy.training import optim
 
