@@ -1,6 +1,6 @@
 """What a round over a network costs: seconds, bytes and memory, with real processes on loopback.
 
-    python bench/network.py [--quick] [--json FILE] [--full]
+    python bench/network.py [--quick] [--json FILE]
 
 Every site is a process of its own, connected through NVIDIA FLARE under mutual TLS; the server is
 this process. A site does no training: it noises and seals an update of as many numbers as the
@@ -58,7 +58,7 @@ from understudy.runtime.store import Store
 from understudy.runtime.wire import Agreement
 from understudy.study import Study
 
-SITES, MEGABYTES, ROUNDS = (3, 20), (0.1, 1.0, 10.0), 4
+SITES, MEGABYTES, ROUNDS = (3, 20), (0.1, 1.0, 10.0), 3
 SCHEMA = """
 kind = "table"
 name = "numbers"
@@ -258,8 +258,6 @@ def main() -> None:
     if options.quick:
         grid = [("plain", 3, 0.1), ("secure", 3, 0.1)]
     for kind, sites, size in grid:
-        if kind == "secure" and size > 1 and not options.full:
-            continue
         begun = time.perf_counter()
         made = cell(kind, sites, size, 2 if options.quick else ROUNDS)
         made["minutes"] = round_to((time.perf_counter() - begun) / 60)

@@ -197,9 +197,16 @@ def check_stack(recipe: Any, folder: Path, value: Any) -> None:
         for a, b in zip(one, two, strict=True):
             same = torch.equal(a[[0, 2]], b[[0, 2]])
             assert same, "one site's rows changed another site's update"
-        total = PlainSum(recipe.plan, server).add_up([sealed], round)
+        total = added_up(recipe.plan, server, sealed)
         assert total is not None
         state = recipe.step(state, total, rng=rng)
+
+
+def added_up(plan: PrivacyPlan, source: NoiseSource, sealed: Sealed) -> Any:
+    """The total of a stack of all sites."""
+    total = PlainSum(plan, source)
+    replies = [(np.arange(len(sealed)), sealed)]
+    return total.add_up(total.subtotals(replies, sealed.round), sealed.round)
 
 
 # Who joins is a secret of every round, drawn from the noise source.
@@ -262,8 +269,7 @@ def _draws(plan: PrivacyPlan, part: Part, round: int, seed: int) -> torch.Tensor
     bounded = {p.name: Bounded(zeros[p.name], p.mechanism.bound, plan.unit) for p in parts}
     if part.where == "server":
         source = NoiseSource.seeded(Streams.from_seed(seed))
-        replies = [Sealed("entrusted", round, zeros, ())]
-        total = PlainSum(plan, source).add_up(replies, round)[part.name]
+        total = added_up(plan, source, Sealed("entrusted", round, zeros, ()))[part.name]
         return total if part.combine == "sum" else total * plan.at(round).cohort
     if part.where == "client":
         return seal(site, bounded).parts[part.name][0]

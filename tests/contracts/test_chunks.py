@@ -23,7 +23,7 @@ from contracts.harness import (
     small_shards,
     small_study,
 )
-from contracts.toys import MAKERS, engine, networked
+from contracts.toys import MAKERS, engine, networked, spread
 from understudy.data.encode import encode
 from understudy.data.shards import Shards
 from understudy.federation.sites import Sites
@@ -42,10 +42,12 @@ def ragged(kind: str) -> Shards:
 def trained(
     recipe: Any, folder: Path, data: Shards, chunk: int | str | None
 ) -> tuple[dict[str, torch.Tensor], str]:
-    """The final state and the ledger of a run in chunks, or of sites that are "apart"."""
+    """The final state and the ledger of a run in chunks, "apart", or "spread" over workers."""
     folder.mkdir()
-    size = None if chunk == "apart" else chunk
+    size = chunk if isinstance(chunk, int) else None
     made, ledger = engine(recipe, folder, data=data, seed=3, chunk=size)
+    if chunk == "spread":
+        spread(made, 3)
     if chunk == "apart":
         made.runtime = networked(made.runtime.sites, folder)
     with ledger:
@@ -57,13 +59,13 @@ def trained(
 def test_chunks_of_any_size_and_sites_apart_give_one_release(
     tmp_path: Path, name: str, unit: str, trust: str
 ) -> None:
-    """Sites that exchange bytes are as exact as sites that are trained one by one."""
+    """Sites that exchange bytes, and workers' sums, are as exact as sites trained one by one."""
     simulation = {"simulation": {"data": "-", "sites": len(RAGGED)}}
     recipe = EVERY[name].build(small_study(name, unit, trust, **simulation))
     data = ragged(kind_of(name))
     alone, ledger = trained(recipe, tmp_path / "1", data, 1)
     apart = () if trust == "distributed" else ("apart",)
-    for chunk in (*apart, 2, 7, None):
+    for chunk in (*apart, "spread", 2, 7, None):
         other, charged = trained(recipe, tmp_path / str(chunk), data, chunk)
         assert charged == ledger and alone.keys() == other.keys()
         for key, value in alone.items():

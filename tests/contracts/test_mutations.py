@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from contracts.harness import (
+    added_up,
     base_of,
     check_cohorts,
     check_noise,
@@ -109,7 +110,7 @@ def divisor(folder: Path) -> None:
 def total(plan: PrivacyPlan, value: torch.Tensor) -> torch.Tensor:
     """What a server of central trust makes of sites that send this."""
     source = NoiseSource.seeded(Streams.from_seed(0))
-    found = PlainSum(plan, source).add_up([Sealed("entrusted", 0, {"mean": value}, ())], 0)
+    found = added_up(plan, source, Sealed("entrusted", 0, {"mean": value}, ()))
     assert found is not None
     return found["mean"]
 
@@ -359,8 +360,8 @@ def noise_on_the_mean(patch: Patch) -> None:
     """Noise of the sum's size, divided by the cohort twice."""
     original = PlainSum.add_up
 
-    def add_up(self, replies, round):
-        found = original(self, replies, round)
+    def add_up(self, subtotals, round):
+        found = original(self, subtotals, round)
         return {name: value / self.plan.at(round).cohort for name, value in found.items()}
 
     patch.setattr(PlainSum, "add_up", add_up)
@@ -478,9 +479,9 @@ def empty_sites_speak(patch: Patch) -> None:
 def mean_over_replies(patch: Patch) -> None:
     original = PlainSum.add_up
 
-    def add_up(self, replies, round):
-        held = list(replies)
-        factor = self.plan.at(round).cohort / sum(map(len, held))
+    def add_up(self, subtotals, round):
+        held = list(subtotals)
+        factor = self.plan.at(round).cohort / sum(each.received for each in held)
         found = original(self, held, round)
         return {name: value * factor for name, value in found.items()}
 

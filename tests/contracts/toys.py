@@ -8,7 +8,7 @@ it is added.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -46,6 +46,7 @@ from understudy.runtime.networked import Networked
 from understudy.runtime.participant import Participant
 from understudy.runtime.store import Store
 from understudy.runtime.wire import Agreement
+from understudy.runtime.workers import Spread, Worker, worker_of
 from understudy.study import Study
 
 WIDTH = 3
@@ -366,6 +367,30 @@ def networked(
         party = parties[client] if parties else None
         handlers[name] = Participant(own, agreement, Store(place), party).handle
     return Networked(Loopback(handlers, faults or {}), sites.names, agreement, run, **terms)
+
+
+def spread(made: Engine, workers: int, faults: Faults | None = None) -> dict[str, Worker]:
+    """Put the engine's sites at workers, behind a transport with faults; the workers by name."""
+    whole: Sites = made.runtime.sites  # type: ignore[attr-defined]
+    agreement, everyone = Agreement.of("study", whole.recipe), np.arange(len(whole))
+    holder = worker_of(everyone, len(whole), workers)
+    found = {}
+    for i in range(workers):
+        ids = everyone[holder == i]
+        names = [whole.names[site] for site in ids]
+        sites = replace(
+            whole,
+            names=names,
+            ids=ids,
+            data=whole.data.take(ids),
+            memory=SiteMemory(whole.recipe.memory, names),
+            allowance=whole.allowance[:, ids].copy(),
+        )
+        found[f"worker-{i + 1}"] = Worker(f"worker-{i + 1}", sites, agreement, "run", b"rows")
+    handlers = {name: worker.handle for name, worker in found.items()}
+    networked = Networked(Loopback(handlers, faults or {}), list(found), agreement, "run")
+    made.runtime = made.gather = Spread(whole.recipe.plan, networked, made.gather)  # type: ignore
+    return found
 
 
 def secured(made: Engine, folder: Path, faults: Faults | None = None, **terms: Any) -> SecureSum:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from understudy.deployment.attendance import attend
+from understudy.deployment.attendance import Attendant, attend
 from understudy.deployment.joining import prepare
 from understudy.deployment.keys import load_keys
 from understudy.deployment.serving import Serving, serve
@@ -27,4 +27,5 @@ for path in map(Path, sys.argv[6:]):
         serve(study, Serving(place / path.stem, keys, port=port, seed=seed, rows=20, wait=60))
     else:
         state = place.parent / f"{name}.{path.stem}"
-        attend(prepare(study, place, Budget(name), state, keys, seed), address, print)
+        joining = prepare(study, place, Budget(name), state, keys, seed)
+        attend(Attendant(joining, print), address, print)

@@ -51,7 +51,7 @@ def eventually(true: Callable[[], object], seconds: float = 20.0) -> None:
 class Process:
     """A Python process with its output in a file; killed by id at the end."""
 
-    def __init__(self, log: Path, *command: object, limit: int | None = None) -> None:
+    def __init__(self, log: Path, *command: object) -> None:
         self.log, self.command = log, [sys.executable, *map(str, command)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         with log.open("ab") as out:

@@ -47,6 +47,17 @@ def write(folder: Path, text: str, *, data: bool = False, name: str = "study") -
     return path
 
 
+def simulated(folder: Path, text: str, options: str = "", sites: int = 20) -> Path:
+    """A study of sites that are simulated with the rows of all three."""
+    write(folder, text)
+    each = [pd.read_csv(folder / f"{site}.csv") for site in SITES]
+    pd.concat(each).to_csv(folder / "all.csv", index=False)
+    path = folder / "simulated.toml"
+    cut = f'data = "all.csv"\nsites = {sites}\n{options}\n'
+    path.write_text(f"{text}\n[simulation]\n{cut}")
+    return path
+
+
 MOMENTS = """
 [study]
 name = "three"

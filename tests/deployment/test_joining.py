@@ -17,10 +17,11 @@ from parties import SITES, enrol
 from understudy.cli import app
 from understudy.deployment.attendance import Attendant
 from understudy.deployment.joining import Joining, prepare
-from understudy.errors import BudgetError, KeysError, ReleaseError, StudyError
+from understudy.errors import BudgetError, KeysError, ReleaseError, StudyError, WireError
 from understudy.federation.budget import Budget
 from understudy.federation.sites import Sites
 from understudy.privacy.ledger import Ledger
+from understudy.runtime import flare
 from understudy.runtime.greeting import Farewell, Terms, kind_of
 from understudy.runtime.wire import Envelope, decode_sealed, encode_task
 from understudy.study import Study
@@ -225,6 +226,48 @@ def test_bad_options_are_refused(
     studies.write(tmp_path, studies.VOTES)
     found, text = commanded(tmp_path, *options)
     assert found == code and said in text
+
+
+def test_flare_is_missed_before_anything_is_read_or_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    studies.write(tmp_path, studies.VOTES)
+    monkeypatch.setattr(flare, "FLARE", "9.9.9")
+    (tmp_path / "north.csv").unlink()
+    code, text = commanded(tmp_path, "--insecure", "--site", "north")
+    assert code == StudyError.exit_code and "pip install 'understudy[federated]'" in text
+
+
+def test_another_schema_at_a_site_is_named_at_both_ends_and_costs_nothing(tmp_path: Path) -> None:
+    site = ready(tmp_path)
+    theirs = hello(site)
+    schema = tmp_path / "schema.toml"
+    schema.write_text(schema.read_text().replace("high = 100", "high = 120"))
+    other = prepare(
+        Study.load(tmp_path / "study.toml"), tmp_path / "north.csv", Budget("north"),
+        tmp_path / "state", None,
+    )  # fmt: skip
+    attendant = Attendant(other)
+    reply = attendant.handle(theirs)
+    assert attendant.over.is_set() and "schema files differ" in str(attendant.error)
+    with pytest.raises(WireError, match="schema files differ"):
+        site.terms.check(Terms.decode(reply, "welcome", "north"), "north")
+    with Ledger(tmp_path / "state" / "ledger.jsonl") as ledger:
+        assert not ledger.entries
+
+
+@pytest.mark.parametrize("name", ["site.state", "ledger.jsonl"])
+def test_a_file_that_was_cut_off_is_refused_and_nothing_is_drawn_anew(
+    tmp_path: Path, name: str
+) -> None:
+    site = ready(tmp_path)
+    message, _ = task(site)
+    Attendant(site).handle(message)
+    (found,) = (tmp_path / "state").rglob(name)
+    found.write_bytes(found.read_bytes()[:-10])
+    with pytest.raises(ReleaseError, match=r"damaged|must never go back"):
+        again = ready(tmp_path)
+        again.spent()
 
 
 def test_a_simulation_still_needs_the_rows_of_every_site(tmp_path: Path) -> None:

@@ -50,6 +50,26 @@ def test_processes_on_a_network_make_the_release_of_one_process(tmp_path: Path) 
         assert verdict.release.ledger == here.ledger
 
 
+@pytest.mark.parametrize("workers", [2, 3])
+def test_workers_on_a_network_make_the_release_of_one_process(tmp_path: Path, workers: int) -> None:
+    """The real commands; sites keep encoders between rounds, and cohorts are drawn."""
+    text = studies.VAE.replace('trust = "local"', 'trust = "central"') + "\n[cohort]\nrate = 0.5\n"
+    path, port = studies.simulated(tmp_path, text, sites=40), free_port()
+    terms = ("--simulate", workers, "--seed", 3, "--insecure")
+    with processes() as start:
+        serve = ("-m", "understudy", "serve", path, "--out", tmp_path / "out", "--port", port)
+        hub = start(tmp_path / "hub.log", *serve, "--rows", 20, *terms)
+        names = [f"worker-{i + 1}" for i in range(workers)]
+        join = ("-m", "understudy", "join", path, "--server", f"localhost:{port}", *terms)
+        each = [start(tmp_path / f"{n}.log", *join, "--site", n) for n in names]
+        assert hub.ended(240) == 0, hub.said[-3000:]
+        assert [worker.ended(30) for worker in each] == [0] * workers
+    here, there = run(Study.load(path), seed=3, rows=20), verify(tmp_path / "out").release
+    assert there.model_hash == here.model_hash and there.ledger == here.ledger
+    assert (here.ran, there.ran) == ("one process", "workers")
+    assert any("simulated in several processes" in said for said in there.claims[0].caveats)
+
+
 ROUNDS = 16
 LONG = studies.VAE.replace("rounds = 2", f"rounds = {ROUNDS}").replace("epochs = 1", "epochs = 20")
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from scipy import stats
 
 from privacy.plans import SLOTS, noised, one_phase, part, sent
-from understudy.federation.gather import PlainSum
+from understudy.federation.gather import PlainSum, Reply
 from understudy.federation.recipe import Task
 from understudy.privacy.clip import Sealed
 from understudy.privacy.plan import PrivacyPlan
@@ -36,7 +37,17 @@ def reply(p: PrivacyPlan, value: torch.Tensor, **changes) -> Sealed:
 
 
 def added(p: PrivacyPlan, *replies: Sealed) -> dict[str, torch.Tensor] | None:
-    return PlainSum(p, source()).add_up(replies, 0)
+    found = PlainSum(p, source())
+    return found.add_up(found.subtotals(numbered(replies), 0), 0)
+
+
+def numbered(replies: Iterable[Sealed]) -> Iterator[Reply]:
+    """Whose replies they are: the sites' numbers follow each other."""
+    first = 0
+    for each in replies:
+        many = max((v.shape[0] for v in each.parts.values() if v.dim()), default=1)
+        yield np.arange(first, first + many), each
+        first += many
 
 
 def total(p: PrivacyPlan, *replies: Sealed) -> torch.Tensor:
@@ -193,7 +204,7 @@ def test_the_cohort_is_asked_once_and_its_round_is_passed_on() -> None:
 
     def ask(task: Task, round: int, cohort: np.ndarray):
         asked.append((task, round, cohort.tolist()))
-        return iter([reply(p, GOOD)])
+        return iter([(cohort, reply(p, GOOD))])
 
     found = PlainSum(p, source()).total(ask, Task(values={"x": 1}), 0, np.array([3, 5]))
     assert found is not None and torch.allclose(found["a"], GOOD.mean(0))

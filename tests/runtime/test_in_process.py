@@ -21,7 +21,9 @@ def runtime(tmp_path: Path, kind=ToySum, trust: str = "central", **options) -> I
 def totals(found: InProcess, cohort: list[int]) -> dict[str, torch.Tensor]:
     recipe = found.sites.recipe
     task = recipe.task(recipe.init(rng=found.sites.streams), 0)
-    replies = list(found.exchange(task, 0, np.array(cohort, np.int64)))
+    stacks = list(found.exchange(task, 0, np.array(cohort, np.int64)))
+    assert [site for sites, _ in stacks for site in sites] == cohort
+    replies = [reply for _, reply in stacks]
     assert all(reply.round == 0 and reply.kind == "entrusted" for reply in replies)
     names = [part.name for part in recipe.plan.own.parts]
     return {n: torch.cat([reply.parts[n] for reply in replies]) for n in names}
@@ -52,7 +54,7 @@ def test_a_site_is_charged_when_asked_and_silent_once_spent(tmp_path: Path) -> N
     found = runtime(tmp_path)
     task = found.sites.recipe.task({}, 0)
     found.sites.allowance[:] = [[1, 0, 1, 1, 1, 1, 1]]
-    assert sum(len(reply) for reply in found.exchange(task, 0, np.array([0, 1, 2]))) == 2
+    assert sum(len(reply) for _, reply in found.exchange(task, 0, np.array([0, 1, 2]))) == 2
     assert found.sites.allowance.tolist() == [[0, 0, 0, 1, 1, 1, 1]]
     found.count_void(np.array([0, 3]), 0)
     assert found.sites.allowance.tolist() == [[0, 0, 0, 0, 1, 1, 1]]

@@ -23,13 +23,15 @@ from understudy.errors import StudyError
 from understudy.privacy.claim import claims, round_up
 from understudy.privacy.plan import Phase, PrivacyPlan
 from understudy.release.bundle import Release
-from understudy.runtime.flare import Address, Tls, check_flare
+from understudy.runtime.flare import Address, Tls
 from understudy.runtime.reach import probe
 
 __all__ = [
     "agree",
+    "check_simulation",
     "follow",
     "key_folder",
+    "needed",
     "reach",
     "say_served",
     "show_page",
@@ -43,6 +45,23 @@ def site_name(given: str, keys: Keys | None) -> str:
     if keys is not None and given not in ("", keys.name):
         raise StudyError(f"--site {keys.name}, as its keys have it", given, "leave --site out")
     return given or (keys.name if keys else "")
+
+
+def check_simulation(workers: int | None, seed: int | None, resume: bool = False) -> None:
+    """A seed is for simulations, whose noise can be repeated; they are not resumed."""
+    if workers is None and seed is not None:
+        raise StudyError("--seed with --simulate", "--seed alone", "leave it out: noise is secret")
+    if workers is not None and resume:
+        raise StudyError(
+            "--simulate or --resume", "both", "start it again: one seed gives one release"
+        )
+
+
+def needed(data: Path | None) -> Path:
+    """The file of a site's rows."""
+    if data is None:
+        raise StudyError("--data FILE, this site's rows", "none", "add it")
+    return data
 
 
 @contextmanager
@@ -157,7 +176,6 @@ def _cost(spent: Spent, plan: PrivacyPlan, ledger: Path | None) -> Iterator[str]
 
 def reach(server: str, keys: Keys | None) -> Address:
     """The server's address, once it is known to answer as this site expects."""
-    check_flare()
     host, _, port = server.rpartition(":")
     if not host or not port.isdigit():
         raise StudyError("--server HOST:PORT", repr(server), "e.g. --server hub.example:8702")

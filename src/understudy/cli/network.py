@@ -13,6 +13,8 @@ from understudy.cli.study import STUDY
 __all__ = ["join", "serve"]
 
 PORT = 8702
+_KEPT = "Finished rounds are kept. To continue:"
+SEED = typer.Option(None, help="With --simulate: one seed at the server and all workers.")
 KEYS = typer.Option(None, "--keys", help="This party's key folder (understudy keys).")
 INSECURE = typer.Option(
     False, "--insecure", help="Without keys: nothing is encrypted, and any party can be anyone."
@@ -33,6 +35,10 @@ def serve(
         None, min=0, max=65535, help="Show the run on a page, at this port of this machine alone."
     ),
     insecure: bool = INSECURE,
+    simulate: int | None = typer.Option(
+        None, min=1, help="Spread the study's [simulation] over so many workers; needs --seed."
+    ),
+    seed: int | None = SEED,
     quiet: bool = QUIET,
 ) -> None:
     """Coordinate a study with sites that join over a network.
@@ -42,20 +48,37 @@ def serve(
     few are there it pauses, and --resume continues: after that, after Ctrl-C
     and after a crash, and no round is paid for twice.
 
+    With --simulate the sites are those of the study's [simulation], and join
+    --simulate has many of them at each of several workers: one seed gives
+    the release of understudy run. It is not resumed but started again.
+
     Examples:
 
       understudy serve study.toml --out release --keys hub-keys --host 0.0.0.0
 
       understudy serve study.toml --out release --keys hub-keys --resume
+
+      understudy serve study.toml --out release --simulate 2 --seed 1 --insecure
     """
     with plain_errors():
-        from understudy.cli.attending import follow, key_folder, say_served, show_page, stopped
+        from understudy.cli.attending import (
+            check_simulation,
+            follow,
+            key_folder,
+            say_served,
+            show_page,
+            stopped,
+        )
         from understudy.deployment.serving import Serving
         from understudy.deployment.serving import serve as run
+        from understudy.deployment.spreading import spread
         from understudy.study import Study
 
-        again = _again(study, out, keys, host, port, console)
-        with follow(quiet) as tell, stopped(f"Finished rounds are kept. To continue:  {again}"):
+        check_simulation(simulate, seed, resume)
+        spreading = "" if simulate is None else f" --simulate {simulate} --seed {seed}"
+        again = _again(study, out, keys, host, port, console) + (spreading or " --resume")
+        kept = "Nothing is kept. To start again:" if spreading else _KEPT
+        with follow(quiet) as tell, stopped(f"{kept}  {again}"):
             how = Serving(
                 out=out,
                 keys=key_folder(keys, insecure),
@@ -66,16 +89,19 @@ def serve(
                 deadline=deadline,
                 rows=rows,
                 again=again,
+                seed=seed,
+                preview=console is not None,
                 tell=tell,
                 opened=lambda folder: show_page(folder, console),
             )
-            release = run(Study.load(study), how)
+            loaded = Study.load(study)
+            release = run(loaded, how) if simulate is None else spread(loaded, how, simulate)
         say_served(release, out)
 
 
 def join(
     study: Path = STUDY,
-    data: Path = typer.Option(..., "--data", help="This site's rows."),
+    data: Path | None = typer.Option(None, "--data", help="This site's rows."),
     server: str = typer.Option(f"localhost:{PORT}", help="HOST:PORT of the server."),
     keys: Path | None = KEYS,
     site: str = typer.Option("", help="This site's name, if --insecure; else its keys say it."),
@@ -92,6 +118,12 @@ def join(
     yes: bool = typer.Option(False, "--yes", "-y", help="Do not ask."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Do everything but connect."),
     insecure: bool = INSECURE,
+    simulate: int | None = typer.Option(
+        None,
+        min=1,
+        help="Be one of so many workers of a simulation; its study says where rows are.",
+    ),
+    seed: int | None = SEED,
 ) -> None:
     """Take part in a study with this site's own rows.
 
@@ -105,16 +137,37 @@ def join(
       understudy join study.toml --data rows.csv --server hub.example:8702 --keys my-keys
 
       understudy join study.toml --data rows.csv --keys my-keys --cap 4 --dry-run
+
+      understudy join study.toml --simulate 2 --seed 1 --insecure --site worker-1
     """
     with plain_errors():
-        from understudy.cli.attending import agree, key_folder, reach, site_name, stopped
-        from understudy.deployment.attendance import attend
+        from understudy.cli.attending import (
+            agree,
+            check_simulation,
+            key_folder,
+            needed,
+            reach,
+            site_name,
+            stopped,
+        )
+        from understudy.deployment.attendance import Attendant, attend
         from understudy.deployment.joining import prepare
+        from understudy.deployment.spreading import hold
         from understudy.federation.budget import Budget
+        from understudy.runtime.flare import check_flare
         from understudy.study import Study
 
+        check_simulation(simulate, seed)
+        if not dry_run:
+            check_flare()
         own = key_folder(keys, insecure)
         name = site_name(site, own)
+        if simulate is not None:
+            held = hold(Study.load(study), name, simulate, seed, own)
+            held.tell = say
+            with stopped("The simulation cannot go on without this worker."):
+                return attend(held, reach(server, own), say)
+        data = needed(data)
         folder = state or data.resolve().parent / f"{name}.understudy"
         loaded = Study.load(study)
         entry = next((each for each in loaded.sites if each.name == name), None)
@@ -126,15 +179,20 @@ def join(
         agree(joining, yes or dry_run)
         if not dry_run:
             with stopped("The same command comes back to the run; nothing is paid for twice."):
-                attend(joining, reach(server, own), lambda line: print(line, flush=True))
+                attend(Attendant(joining, say), reach(server, own), say)
+
+
+def say(line: str) -> None:
+    """A line at once, also into a file."""
+    print(line, flush=True)
 
 
 def _again(
     study: Path, out: Path, keys: Path | None, host: str, port: int, console: int | None
 ) -> str:
-    """The command that continues this run."""
+    """The command that began this run."""
     secured = f"--keys {shlex.quote(str(keys))}" if keys else "--insecure"
     named = f"{shlex.quote(str(study))} --out {shlex.quote(str(out))}"
     where = f"--host {shlex.quote(host)} --port {port}"
     page = "" if console is None else f" --console {console}"
-    return f"understudy serve {named} {secured} {where}{page} --resume"
+    return f"understudy serve {named} {secured} {where}{page}"

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event, Lock
+from typing import Protocol
 
 from understudy.deployment.joining import Joining
 from understudy.deployment.signing import countersign
@@ -16,7 +17,7 @@ from understudy.runtime.greeting import Farewell, Terms, kind_of, run_of
 from understudy.runtime.participant import Participant
 from understudy.runtime.wire import encode_refusal
 
-__all__ = ["Attendant", "attend"]
+__all__ = ["Attendant", "Attending", "attend"]
 
 _LOG = logging.getLogger(__name__)
 _LAST_WORDS = 1.0  # seconds for the last reply to get out
@@ -35,6 +36,11 @@ class Attendant:
     _run: str = ""
     _lock: Lock = field(default_factory=Lock)
 
+    @property
+    def name(self) -> str:
+        """Of the site."""
+        return self.joining.name
+
     def handle(self, data: bytes) -> bytes:
         """The reply, or a refusal that says why in words that hold nothing of the rows."""
         with self._lock:
@@ -43,11 +49,11 @@ class Attendant:
             except UnderstudyError as error:
                 return self._refusal(str(error))
             except Exception:  # its words may hold what rows say: they stay here
-                _LOG.exception("site %s could not answer", self.joining.name)
+                _LOG.exception("site %s could not answer", self.name)
                 return self._refusal("an error at the site")
 
     def _refusal(self, reason: str) -> bytes:
-        return encode_refusal(reason, self.joining.agreement, self.joining.name)
+        return encode_refusal(reason, self.joining.agreement, self.name)
 
     def _answer(self, data: bytes) -> bytes:
         kind, run = kind_of(data), run_of(data)
@@ -68,8 +74,8 @@ class Attendant:
         return self._participant
 
     def _welcome(self, data: bytes, run: str) -> bytes:
-        name = self.joining.name
-        theirs, own = Terms.decode(data, "hello", name), self.joining.terms
+        name, own = self.name, self.joining.terms
+        theirs = Terms.decode(data, "hello", name)
         try:
             own.check(theirs, "the server")
             self._in(run)
@@ -84,7 +90,7 @@ class Attendant:
         return own.encode("welcome", run, name)
 
     def _farewell(self, data: bytes) -> bytes:
-        name, joining = self.joining.name, self.joining
+        name, joining = self.name, self.joining
         said = Farewell.decode(data, name)
         if self._in(said.run).store.kept.run != said.run:
             raise WireError("the end of a run that this site took part in", "another", "leave it")
@@ -106,11 +112,24 @@ class Attendant:
         self.over.set()
 
 
-def attend(joining: Joining, address: Address, tell: Tell) -> None:
+class Attending(Protocol):
+    """Whoever answers a server until ``over`` is set."""
+
+    over: Event
+    error: UnderstudyError | None
+
+    @property
+    def name(self) -> str:
+        """As the server calls it."""
+
+    def handle(self, data: bytes) -> bytes:
+        """The reply to a message."""
+
+
+def attend(attendant: Attending, address: Address, tell: Tell) -> None:
     """Connect, and answer until the run is over; an error that ends it is raised."""
-    attendant = Attendant(joining, tell)
     there = None
-    with FlareSite(joining.name, address, attendant.handle) as site:
+    with FlareSite(attendant.name, address, attendant.handle) as site:
         while not attendant.over.wait(0.5):
             if site.connected is not there:
                 there = site.connected

@@ -131,7 +131,7 @@ class Reception:
     def _pause(self, found: str) -> WireError:
         self.report.say(f"paused: {found}", phase="paused", next=self.resume)
         return WireError(
-            "enough sites for a round", found, f"start the missing sites, then: {self.resume}"
+            "enough sites for a round", found, f"start those that are missing, then: {self.resume}"
         )
 
     def close(self, farewell: Farewell, deadline: float) -> dict[str, bytes]:

@@ -8,7 +8,7 @@ charged and not completed stay charged, and are not run again.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from understudy.deployment.keys import Keys, check_encrypted
+from understudy.deployment.preview import Preview
 from understudy.deployment.reception import Reception, Report
 from understudy.deployment.signing import sign
 from understudy.deployment.status import Promised, SiteStatus, Status
@@ -41,7 +42,7 @@ from understudy.simulation.simulate import prepared, trained
 from understudy.simulation.workplace import workplace
 from understudy.study import Study
 
-__all__ = ["Serving", "serve"]
+__all__ = ["Serving", "check_port", "serve", "waiting"]
 
 _HEADER = 4 << 20  # bytes of a message beside the numbers of an update
 _NUMBER = 16  # bytes of a number on its way, at most
@@ -52,7 +53,8 @@ class Serving:
     """What `serve` is asked for. ``keys`` None: without TLS, signatures or secure sums.
 
     ``wait`` is how long to wait for sites that are missing, ``deadline`` for an answer; ``again``
-    is the command that goes on after a pause. ``seed`` is for tests and marks the claims.
+    is the command that goes on after a pause. ``seed`` is for tests and marks the claims;
+    ``preview``: the status also has what is spent so far, and rows of the generator as it is.
     """
 
     out: Path
@@ -65,6 +67,7 @@ class Serving:
     rows: int = 1000
     again: str = ""
     seed: int | None = None
+    preview: bool = False
     tell: Callable[[Status], None] = lambda status: None
     opened: Callable[[Path], None] = lambda folder: None
 
@@ -80,12 +83,12 @@ def serve(study: Study, how: Serving) -> Release:
     """Wait for the sites, train, and make the release that they sign."""
     check_flare()
     study, recipe = _checked(study, how)
-    _check_port(how)
+    check_port(how)
     with workplace(how.out, how.resume) as folder, ExitStack() as stack:
         how.opened(folder)
         journal = Journal.open(folder, study, how.seed, how.resume)
         ledger = stack.enter_context(Ledger(folder / "ledger.jsonl"))
-        report = Report(_status(study, recipe.plan, journal), folder, how.tell)
+        report = Report(waiting(study, recipe.plan, journal, study.site_names), folder, how.tell)
         transport = FlareTransport(
             list(study.site_names), how.address, how.wait, _largest(recipe.plan)
         )
@@ -108,7 +111,7 @@ def _checked(study: Study, how: Serving) -> tuple[Study, Recipe]:
         raise StudyError(
             f"1 to {MOST_SITES} [[site]] entries",
             f"{len(study.sites)}",
-            "name every site: [[site]] name = …; a simulation is run by understudy run",
+            "name every site: [[site]] name = …; simulate with understudy run, or --simulate",
         )
     if how.keys is not None:
         how.keys.seated(names)
@@ -120,7 +123,7 @@ def _checked(study: Study, how: Serving) -> tuple[Study, Recipe]:
     return replace(study, sites=bare), recipe
 
 
-def _check_port(how: Serving) -> None:
+def check_port(how: Serving) -> None:
     """Refuse an address that cannot be listened on: FLARE would not say so."""
     try:
         with socket.create_server((how.host, how.port)):
@@ -139,8 +142,9 @@ def _largest(plan: PrivacyPlan) -> int:
     return _HEADER + _NUMBER * max(numbers) + 4096 * plan.sites
 
 
-def _status(study: Study, plan: PrivacyPlan, journal: Journal) -> Status:
-    sites = tuple(SiteStatus(name) for name in study.site_names)
+def waiting(study: Study, plan: PrivacyPlan, journal: Journal, names: Sequence[str]) -> Status:
+    """The first status of a run with these sites."""
+    sites = tuple(SiteStatus(name) for name in names)
     promised = Promised.of(claims(plan, journal.source.name))
     return Status(study.name, plan.length, sites, promised)
 
@@ -189,6 +193,8 @@ def _trained(
         Checkpoint(ledger.path.parent),
         begin_round,
     )
+    if how.preview:
+        engine.watch = Preview(recipe, reception.report, journal.source.name)
     release = trained(study, engine, how.rows)
     reception.report.say("all rounds are done", phase="finishing", round=plan.length)
     return release

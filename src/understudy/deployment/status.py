@@ -40,13 +40,17 @@ class SiteStatus:
 
 @dataclass(frozen=True)
 class Promised:
-    """What the whole run promises against one adversary; ``epsilon`` None where nothing is."""
+    """What the whole run promises against one adversary; ``epsilon`` None where nothing is.
+
+    ``spent`` is that of the rounds up to the last look (`Status.looked`).
+    """
 
     adversary: str
     unit: str
     epsilon: float | None
     delta: float
     words: str
+    spent: float | None = None
 
     @classmethod
     def of(cls, claims: Iterable[Claim]) -> tuple[Promised, ...]:
@@ -62,7 +66,8 @@ class Status:
     """A run as its server sees it. ``round`` rounds of ``rounds`` are done (and charged).
 
     ``next`` is the command to type, or empty where nothing needs to be done; ``sample`` is a file
-    beside this one with rows of the current generator (CSV), if there is any.
+    beside this one with rows of the generator (CSV), if there is any. It and what claims have spent
+    are looked at now and then: ``looked`` is after how many rounds.
     """
 
     study: str
@@ -74,6 +79,7 @@ class Status:
     log: tuple[str, ...] = ()
     next: str = ""
     sample: str = ""
+    looked: int = 0
     started: float = 0.0
     updated: float = 0.0
 

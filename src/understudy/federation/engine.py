@@ -19,15 +19,15 @@ import torch
 from understudy.errors import OutputError, ReleaseError
 from understudy.federation.checkpoint import Checkpoint, Saved
 from understudy.federation.cohort import draw_cohort, scheduled
-from understudy.federation.gather import Gather
+from understudy.federation.gather import Gather, Reply
 from understudy.federation.recipe import Recipe, State, Task
-from understudy.privacy.clip import Sealed
 from understudy.privacy.ledger import Ledger, receipts_in
 from understudy.rng import NoiseSource, Streams
 
 __all__ = ["Engine", "Runtime"]
 
 Progress = Callable[[int, int], None]
+Watch = Callable[[int, State], None]  # how many rounds are done, and what they led to
 _PAUSE = 1.0  # seconds between checkpoints where cohorts follow a schedule
 _RUNTIME = "runtime/"  # prefix of what the runtime keeps, beside the recipe's own state
 _COMPLETED = "engine/completed"  # rounds that had a total
@@ -40,8 +40,8 @@ class Runtime(Protocol):
     def ran(self) -> str:
         """What ran where, as claims say it: a key of `privacy.claim.RAN`."""
 
-    def exchange(self, task: Task, round: int, cohort: np.ndarray) -> Iterator[Sealed]:
-        """Send the task, yield stacks of sealed replies; silent sites are simply absent."""
+    def exchange(self, task: Task, round: int, cohort: np.ndarray) -> Iterator[Reply]:
+        """Send the task, yield stacks of sealed replies by site; the silent are simply absent."""
 
     def count_void(self, cohort: np.ndarray, round: int) -> None:
         """A round was charged but never finished: its cohort has spent a participation."""
@@ -65,6 +65,7 @@ class Engine:
     source: NoiseSource
     checkpoint: Checkpoint | None = None
     progress: Progress = lambda done, total: None
+    watch: Watch = lambda done, state: None
     _saved: float = 0.0
     _completed: int = 0
 
@@ -78,6 +79,8 @@ class Engine:
                 state = self._round(state, round)
             if self._due(round):
                 self._save(round + 1, state)
+            if self._completed:
+                self.watch(round + 1, state)
         if not self._completed:
             raise _nothing_learnt("none: no site answered, or every round was cut short")
         self.progress(plan.length, plan.length)
@@ -125,7 +128,7 @@ class Engine:
         plan, phase = self.recipe.plan, self.recipe.plan.at(round)
         if phase.size is not None:
             begun = round - plan.start(plan.phase(round))
-            return scheduled(phase.sites, phase.size, begun, rng=self.streams)
+            return np.sort(scheduled(phase.sites, phase.size, begun, rng=self.streams))
         return draw_cohort(phase.sites, phase.rate, source=self.source.server("cohort", round))
 
     def _save(self, round: int, state: State, runtime: State | None = None) -> None:

@@ -7,6 +7,10 @@ In the server and distributed slots noise is in the **sum**, which is then divid
 cohort qN, so that drop-outs change neither sensitivity nor divisor. Replies that are private as
 they stand are averaged over those received. A reply that does not fit the plan is left out and the
 round goes on; with fewer shares than the plan's survivors there is no total.
+
+Sites stand in up to `GROUPS` groups, by their numbers. Replies are added up in the order of sites
+within each group, and the groups' sums in the order of groups: so whoever holds whole groups can
+add them up elsewhere, and the total is the same to the last bit (`runtime.workers`).
 """
 
 from __future__ import annotations
@@ -14,6 +18,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Protocol
 
 import numpy as np
@@ -28,10 +34,28 @@ from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.privacy.terms import Kind
 from understudy.rng import NoiseSource
 
-__all__ = ["Ask", "Gather", "PlainSum", "acceptable", "completed"]
+__all__ = [
+    "GROUPS",
+    "Ask",
+    "Gather",
+    "PlainSum",
+    "Reply",
+    "Subtotal",
+    "acceptable",
+    "completed",
+    "group_of",
+]
+
+GROUPS = 16
+Reply = tuple[np.ndarray, Sealed]  # the numbers of a stack's sites, and what they sent
 
 # One exchange with a cohort: a task and a round out, stacks of sealed replies back.
-Ask = Callable[[Task, int, np.ndarray], Iterator[Sealed]]
+Ask = Callable[[Task, int, np.ndarray], Iterator[Reply]]
+
+
+def group_of(clients: np.ndarray, sites: int) -> np.ndarray:
+    """The group of each of these sites, out of so many: equal ranges of their numbers."""
+    return clients * min(GROUPS, sites) // sites
 
 
 class Gather(Protocol):
@@ -39,6 +63,15 @@ class Gather(Protocol):
 
     def total(self, ask: Ask, task: Task, round: int, cohort: np.ndarray) -> State | None:
         """The total of each part of the plan for this round."""
+
+
+@dataclass(frozen=True)
+class Subtotal:
+    """The sums of one group of sites, of ``received`` replies."""
+
+    group: int
+    received: int
+    sums: State
 
 
 @dataclass(frozen=True)
@@ -50,18 +83,39 @@ class PlainSum:
 
     def total(self, ask: Ask, task: Task, round: int, cohort: np.ndarray) -> State | None:
         """One exchange. Where the server adds noise there is always a total, if only noise."""
-        return self.add_up(ask(task, round, cohort), round)
+        return self.add_up(self.subtotals(ask(task, round, cohort), round), round)
 
-    def add_up(self, replies: Iterable[Sealed], round: int) -> State | None:
-        """The noised mean or sum of each part, over the replies that fit."""
+    def subtotals(self, replies: Iterable[Reply], round: int) -> Iterator[Subtotal]:
+        """The sums of each group in turn, over the replies that fit."""
         parts = self.plan.at(round).parts
-        sums = {part.name: part.mechanism.start(part) for part in parts}
-        received, kind = 0, self._kind
-        for sealed in replies:
-            good = acceptable(self.plan, sealed, round, kind)
-            received += int(good.sum())
-            for part in _sent(self.plan, sealed) if bool(good.any()) else ():
-                part.mechanism.accumulate(sums[part.name], sealed.parts[part.name][good])
+        for group, members in groupby(self._accepted(replies, round), itemgetter(0)):
+            sums, received = {part.name: part.mechanism.start(part) for part in parts}, 0
+            for _, sealed, rows in members:
+                received += int(rows.sum())
+                for part in _sent(self.plan, sealed):
+                    part.mechanism.accumulate(sums[part.name], sealed.parts[part.name][rows])
+            yield Subtotal(group, received, sums)
+
+    def _accepted(
+        self, replies: Iterable[Reply], round: int
+    ) -> Iterator[tuple[int, Sealed, Tensor]]:
+        """Of each stack, group by group, the rows that fit."""
+        for clients, sealed in replies:
+            good = acceptable(self.plan, sealed, round, self._kind)
+            if not bool(good.any()):
+                continue
+            groups = torch.from_numpy(group_of(clients, self.plan.sites))
+            for group in groups[good].unique().tolist():
+                yield group, sealed, good & (groups == group)
+
+    def add_up(self, subtotals: Iterable[Subtotal], round: int) -> State | None:
+        """The noised mean or sum of each part, from the groups in their order."""
+        parts = self.plan.at(round).parts
+        sums, received = {part.name: part.mechanism.start(part) for part in parts}, 0
+        for each in subtotals:
+            received += each.received
+            for name, found in each.sums.items():
+                sums[name] += found
         if received < self.plan.least(round) and self.plan.kind != "entrusted":
             return None
         return completed(self.plan, sums, round, self.source, received)

@@ -194,10 +194,8 @@ class Checked:
         """Stacks of shares as the runtime gives them, each site's masked on its own."""
         place = place_of(self.plan, round, self.roster, self.study, self.run)
         layout = layout_of(self.plan, round)
-        order = iter(sorted(messages))  # all of these are willing, so each has a row
-        for sealed in ask(task, round, np.array(sorted(messages), np.int64)):
-            for row in range(len(sealed)):
-                client = next(order)
+        for clients, sealed in ask(task, round, np.array(sorted(messages), np.int64)):
+            for row, client in enumerate(clients.tolist()):
                 party = self.parties[client]
                 session = party.receive(place, self.sessions[client], messages[client])
                 self.sessions[client] = session

@@ -33,12 +33,22 @@ EXCLUDED = (
 )
 EMPTY_SITE = "its rows or none"
 SPARSE = 100  # sites of a round above which masks are not shared by all pairs of sites
-UNMASKED = "one process, no masks"
+UNMASKED = ", no masks"
+_ONE = "all sites ran in one process: whoever ran it held all rows"
+_WORKERS = (
+    "the sites were simulated in several processes, each with the rows of many: nothing is claimed "
+    "of who ran one of them, or listened between them"
+)
+_BARE_SUMS = (
+    "; shares were added up without masks: what is claimed of a server or other sites holds for a "
+    "run with masks"
+)
 RAN = {
     "": "",  # a plan that was not run
-    "one process": "all sites ran in one process: whoever ran it held all rows",
-    UNMASKED: "all sites ran in one process, which added their shares up without masks: whoever "
-    "ran it held all rows; what is claimed of a server or other sites holds for a run with masks",
+    "one process": _ONE,
+    "one process" + UNMASKED: _ONE + _BARE_SUMS,
+    "workers": _WORKERS,
+    "workers" + UNMASKED: _WORKERS + _BARE_SUMS,
     "network": "each site ran in a process of its own and sent what the plan lists, over an "
     "encrypted network; that each ran this code is taken on trust",
     "open network": "each site ran in a process of its own and sent what the plan lists, over a "
@@ -277,7 +287,10 @@ def _distributed(told: _Told) -> tuple[Claim, ...]:
     """
     c = told.plan.own.colluders
     told = replace(told, plan=replace(told.plan, notes=(_assumed(told.plan), *told.plan.notes)))
-    single, trust = dict(factor=1.0, amplified=False), _BARE if told.ran == UNMASKED else _SHARED
+    single, trust = (
+        dict(factor=1.0, amplified=False),
+        _BARE if told.ran.endswith(UNMASKED) else _SHARED,
+    )
     relation = EMPTY_SITE if told.plan.unit == "site" else "add or remove one"
     server = f"the server together with {_up_to(c, 'site')}" if c else "the server alone"
     found = [told.claim(server, relation, trust, **single)]

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from understudy.federation.gather import Reply
 from understudy.federation.recipe import Task
 from understudy.federation.sites import Sites
-from understudy.privacy.clip import Sealed
 
 __all__ = ["InProcess"]
 
@@ -33,7 +33,7 @@ class InProcess:
 
     ran: ClassVar[str] = "one process"
 
-    def exchange(self, task: Task, round: int, cohort: np.ndarray) -> Iterator[Sealed]:
+    def exchange(self, task: Task, round: int, cohort: np.ndarray) -> Iterator[Reply]:
         """Answers of the cohort, in stacks."""
         joined = self.sites.join(cohort, round)
         size = self.chunk or self._chunk(task, round)
@@ -41,7 +41,7 @@ class InProcess:
             clients = joined[start : start + size]
             sealed, kept = self.sites.answer(task, round, clients)
             self.sites.memory.scatter(clients, kept)
-            yield sealed
+            yield self.sites.ids[clients], sealed
 
     def _chunk(self, task: Task, round: int) -> int:
         """As many sites as keep the working set within bounds; what all share is held once."""

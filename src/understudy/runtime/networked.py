@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from understudy.errors import WireError
-from understudy.federation.gather import Ask
+from understudy.federation.gather import Ask, Reply
 from understudy.federation.recipe import State, Task
 from understudy.privacy.clip import Sealed
 from understudy.runtime.transport import Transport
@@ -32,9 +32,9 @@ from understudy.runtime.wire import (
 
 __all__ = ["Networked"]
 
-Reply = TypeVar("Reply")
+Answer = TypeVar("Answer")
 Encode = Callable[[int, Envelope], bytes]  # the message to a site, by its number
-Decode = Callable[[bytes, Envelope], Reply]
+Decode = Callable[[bytes, Envelope], Answer]
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Networked:
         """What ran where is the transport's to say."""
         return self.transport.ran
 
-    def exchange(self, task: Task, round: int, cohort: np.ndarray) -> Iterator[Sealed]:
+    def exchange(self, task: Task, round: int, cohort: np.ndarray) -> Iterator[Reply]:
         """Replies in the order of the cohort, whatever order they came in."""
         body = encode_arrays(task.arrays)
         found = self._asked(
@@ -63,7 +63,8 @@ class Networked:
             lambda client, envelope: encode_task(task, envelope, body),
             decode_sealed,
         )
-        yield from found.values()
+        for client, sealed in found.items():
+            yield np.array([client]), sealed
 
     def leg(
         self, leg: str, round: int, messages: Mapping[int, bytes], task: Task | None = None
@@ -83,8 +84,8 @@ class Networked:
         round: int,
         messages: Mapping[int, bytes],
         task: Task | None,
-        decode: Decode[Reply],
-    ) -> dict[int, Reply]:
+        decode: Decode[Answer],
+    ) -> dict[int, Answer]:
         body = None if task is None else encode_arrays(task.arrays)
         return self._asked(
             list(messages),
@@ -103,10 +104,10 @@ class Networked:
         return Envelope(self.agreement, self.run, "", round, leg=leg)
 
     def _asked(
-        self, called: Sequence[int], draft: Envelope, encode: Encode, decode: Decode[Reply]
-    ) -> dict[int, Reply]:
+        self, called: Sequence[int], draft: Envelope, encode: Encode, decode: Decode[Answer]
+    ) -> dict[int, Answer]:
         """What came back from those who were asked, a few times if need be, in their order."""
-        replies: dict[int, Reply] = {}
+        replies: dict[int, Answer] = {}
         self.failures = {}
         for attempt in range(self.attempts):
             missing = [i for i in called if i not in replies and not self._refused(i)]
@@ -123,10 +124,10 @@ class Networked:
         return self.failures.get(self.names[client]) == _REFUSED
 
     def _accepted(
-        self, found: dict[str, bytes], drafts: dict[int, Envelope], decode: Decode[Reply]
-    ) -> dict[int, Reply]:
+        self, found: dict[str, bytes], drafts: dict[int, Envelope], decode: Decode[Answer]
+    ) -> dict[int, Answer]:
         """Replies of those who were asked that belong to their site, run, round and leg."""
-        good: dict[int, Reply] = {}
+        good: dict[int, Answer] = {}
         for client, envelope in drafts.items():
             name = envelope.site
             if name not in found:

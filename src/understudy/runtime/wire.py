@@ -30,10 +30,12 @@ from understudy.privacy.clip import Receipt, Sealed
 from understudy.privacy.terms import Kind
 
 __all__ = [
+    "MAX_BODY",
     "VERSION",
     "Agreement",
     "Envelope",
     "Refused",
+    "decode_arrays",
     "decode_call",
     "decode_sealed",
     "decode_told",
@@ -141,7 +143,11 @@ def decode_call(data: bytes, agreement: Agreement, site: str) -> tuple[Task, byt
     if (header["message"] == "leg") != bool(leg):
         raise malformed("a leg only in a secure sum")
     told, body = _told(header, body)
-    return Task(_arrays(body), values), told, Envelope(agreement, run, site, round, attempt, leg)
+    return (
+        Task(decode_arrays(body), values),
+        told,
+        Envelope(agreement, run, site, round, attempt, leg),
+    )
 
 
 def _told(header: dict[str, Any], body: bytes) -> tuple[bytes, bytes]:
@@ -222,7 +228,7 @@ def decode_sealed(data: bytes, envelope: Envelope) -> Sealed:
     A retry is answered with the bytes of the first attempt, so an earlier attempt will do.
     """
     header, body = _reply(data, "sealed", envelope)
-    return _sealed(header, _arrays(body))
+    return _sealed(header, decode_arrays(body))
 
 
 def _reply(data: bytes, message: str, envelope: Envelope) -> tuple[dict[str, Any], bytes]:
@@ -302,7 +308,8 @@ def _check(header: dict[str, Any], expected: Mapping[str, Any]) -> None:
             )
 
 
-def _arrays(data: bytes) -> dict[str, Tensor]:
+def decode_arrays(data: bytes) -> dict[str, Tensor]:
+    """Inverse of `encode_arrays`."""
     try:
         return safetensors.torch.load(data)
     except (safetensors.SafetensorError, ValueError, KeyError) as error:

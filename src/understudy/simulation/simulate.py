@@ -256,5 +256,5 @@ def trained(study: Study, engine: Engine, rows: int) -> Release:
 
 def _ran(engine: Engine) -> str:
     """What ran where; shares that were added up as they are had no masks."""
-    bare = isinstance(engine.gather, PlainSum) and engine.recipe.plan.kind == "masked"
-    return UNMASKED if bare else engine.runtime.ran
+    bare = not isinstance(engine.gather, SecureSum) and engine.recipe.plan.kind == "masked"
+    return engine.runtime.ran + UNMASKED * bare

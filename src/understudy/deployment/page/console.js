@@ -66,7 +66,7 @@ function showSites(sites, now) {
     const state = element("td");
     state.append(element("span", STATES[site.state] || site.state, `state ${site.state}`));
     if (site.note) state.append(element("span", site.note, "note"));
-    const seen = site.seen === null ? "never" : now - site.seen < 5 ? "just now" : `${duration(now - site.seen)} ago`;
+    const seen = site.state === "joined" ? "connected" : site.seen === null ? "never" : now - site.seen < 5 ? "just now" : `${duration(now - site.seen)} ago`;
     row.append(name, state, element("td", seen));
     return row;
   });
@@ -81,6 +81,7 @@ function showClaims(status) {
     item.append(element("p", `against ${claim.adversary}`, "who"));
     const price = element("p", claim.epsilon === null ? "nothing promised" : `ε = ${ceil(claim.epsilon, 3)}`, "price");
     if (claim.epsilon !== null) price.append(element("small", `δ = ${ceil(claim.delta, 2)}, for each ${claim.unit}`));
+    if (claim.spent !== null) price.append(element("small", `after round ${status.looked}: ε = ${ceil(claim.spent, 3)} spent`));
     item.append(price, element("p", claim.words, "words"));
     return item;
   });
@@ -89,9 +90,10 @@ function showClaims(status) {
   set("charged", round < rounds ? `for the whole run, of which ${round} of ${rounds} rounds are done` : "for the whole run, which is done");
 }
 
-function showSample(sample) {
+function showSample(sample, round) {
   at("sample").hidden = !sample;
   if (!sample) return;
+  set("drawn", round ? `drawn from the generator after round ${round}` : "");
   const row = (cells, name) => {
     const made = element("tr");
     made.append(...cells.map((cell) => element(name, cell)));
@@ -118,7 +120,7 @@ function show({ status, sample, now }) {
   showRounds(status, now);
   showSites(status.sites, now);
   showClaims(status);
-  showSample(sample);
+  showSample(sample, status.looked);
   showLog(status.log);
   set("updated", `Last news from the server: ${clock(status.updated)}.`);
   return status.phase;

@@ -1,0 +1,110 @@
+"""A simulation spread over workers against the same in one process: wall time, and one release.
+
+    python bench/spread.py [--quick] [--json FILE]
+
+FedVAE on the bundled digits: 1,500 sites with a row or so each, all of them in every round, ten
+local epochs. Every run is the real command with one seed: `understudy run`, or `serve --simulate`
+and two or four `join --simulate`, on loopback without TLS. ``seconds`` is the wall time of all of
+it, start-up included. Threads are as they are by default: one process trains a stack on one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from common import arguments, provenance, save
+
+STUDY = """
+[study]
+name = "digits over {sites} sites"
+schema = "schema.toml"
+recipe = "fedvae"
+rounds = {rounds}
+
+[privacy]
+trust = "central"
+unit = "site"
+noise = 1.0
+
+[training]
+epochs = {epochs}
+
+[simulation]
+data = "bundled:digits"
+sites = {sites}
+"""
+SEED = 1
+
+
+def main() -> None:
+    """One process, then two and four workers."""
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--sites", type=int, default=1500)
+    options = parser.parse_args()
+    report: dict[str, Any] = {**provenance("spread", options.threads), "cells": []}
+    report["cores"] = os.cpu_count()
+    terms = {"sites": options.sites, "rounds": 5, "epochs": 10}
+    if options.quick:
+        terms = {"sites": 40, "rounds": 1, "epochs": 1}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        _study(folder, terms)
+        for workers in (0, 2) if options.quick else (0, 2, 4):
+            made = {**terms, "workers": workers, **_timed(folder, workers)}
+            report["cells"].append(made)
+            print(made, flush=True)
+            save(report, options.json)
+    models = {cell["model"] for cell in report["cells"]}
+    assert len(models) == 1, "the releases differ"
+
+
+def _study(folder: Path, terms: dict[str, int]) -> None:
+    from understudy.data.bundled import bundled
+
+    (folder / "schema.toml").write_text(bundled("digits")[0].to_toml())
+    (folder / "study.toml").write_text(STUDY.format(**terms))
+
+
+def _timed(folder: Path, workers: int) -> dict[str, Any]:
+    """One run: no workers, or so many."""
+    out, begun = folder / f"out-{workers}", time.perf_counter()
+    if not workers:
+        _ended(_start("run", "study.toml", "--out", out, "--seed", SEED, folder=folder))
+    else:
+        with socket.create_server(("localhost", 0)) as found:
+            port = found.getsockname()[1]
+        terms = ("--simulate", workers, "--seed", SEED, "--insecure")
+        hub = _start("serve", "study.toml", "--out", out, "--port", port, *terms, folder=folder)
+        where = ("--server", f"localhost:{port}", *terms)
+        names = [f"worker-{i + 1}" for i in range(workers)]
+        each = [_start("join", "study.toml", *where, "--site", n, folder=folder) for n in names]
+        for process in (hub, *each):
+            _ended(process)
+    seconds = time.perf_counter() - begun
+    return {"seconds": round(seconds, 1), "model": _model(out)[:16]}
+
+
+def _start(*words: object, folder: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "understudy", *map(str, words)]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> None:
+    code = process.wait()
+    assert code == 0, f"exit code {code}: {process.args}"
+
+
+def _model(out: Path) -> str:
+    return hashlib.sha256((out / "generator.safetensors").read_bytes()).hexdigest()
+
+
+if __name__ == "__main__":
+    main()
