@@ -31,9 +31,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from speed import PlainConv, _high_water, _load
+from kernels import PlainConv, load
 from torch import Tensor, nn
 from torch.nn import functional
+from whole import high_water
 
 from understudy.nets import autoencoder
 from understudy.nets.autoencoder import Autoencoder
@@ -194,7 +195,7 @@ class Opacus:
 
     def reset(self) -> None:
         """Back to the first parameters."""
-        _load(self.plain, self.start)
+        load(self.plain, self.start)
 
     def step(self) -> Tensor:
         """One step; what comes back is the clipped sum."""
@@ -302,7 +303,7 @@ def _peak_memory(name: str, side: str, batch: str) -> float:
     step = partial(_ours, work) if side == "ours" else Opacus(work, side).step
     for _ in range(3):
         step()
-    return _high_water()
+    return high_water()
 
 
 if __name__ == "__main__":

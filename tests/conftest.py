@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import tempfile
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="understudy-cache-")  # not the user's own
 os.environ["MPLBACKEND"] = "Agg"
 
 import torch

@@ -21,7 +21,9 @@ SMALLER = {  # of the benches with many cells, one of each kind of run is enough
     "fedstdg": ["--seeds", "0", "--part", "grid", "plain", "--data", "sine"],
     "signds": ["--seeds", "0", "--case", "a9a-logistic", "--epsilon", "8"],
 }
-OWN_ROWS = {"dpsgd", "images", "network", "secure_sum", "speed", "tables"}  # made up, or bundled
+OWN_ROWS = {  # made up, or bundled
+    "dpsgd", "exchange", "images", "network", "secure_sum", "speed", "tables",
+}  # fmt: skip
 NAMES = sorted(path.stem for path in BENCH.glob("*.py") if path.stem not in LIBRARIES)
 
 

@@ -109,3 +109,8 @@ def test_bounds_are_rounded_up(value: float, text: str) -> None:
 def test_simulated_noise_is_said() -> None:
     said = in_words(replace(CLAIM, noise_source="simulation"))
     assert said.simulation and ("Noise source", "seeded, repeatable: a simulation") in said.facts
+
+
+def test_what_is_covered_is_told_once_where_claims_agree_on_it() -> None:
+    said, other = in_words(CLAIM), in_words(replace(CLAIM, adversary="one other site", epsilon=2.0))
+    assert said.scope == other.scope != in_words(replace(CLAIM, caveats=())).scope

@@ -243,15 +243,19 @@ def test_a_share_that_chance_alone_reaches_is_refused() -> None:
         optimal_output(100, 90, 1.0, 0.8)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_updates_that_are_not_finite_are_refused_before_anything_is_drawn(value, monkeypatch):
-    drawn = source(2)
-    for name in ("words_each", "normal_each", "generator"):
-        monkeypatch.setattr(drawn, name, lambda *_: pytest.fail("randomness was drawn"))
-    update = torch.zeros(2, 10)
-    update[1, 3] = value
-    with pytest.raises(PrivacyError, match="finite"):
-        choose(update, Selection(10, 3, 1, 1.0), drawn)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_an_update_that_is_not_finite_counts_as_zero(value: float) -> None:
+    zeros = torch.zeros(2, 10)
+    update = zeros.index_put((torch.tensor([1]), torch.tensor([3])), torch.tensor(value))
+    for seed in range(5):
+        assert torch.equal(*(sent(u, Selection(10, 3, 1, 1.0), seed) for u in (update, zeros)))
+
+
+def test_finite_numbers_whose_sum_is_not_are_chosen_from() -> None:
+    update = torch.full((1, 10), 3e38)
+    update[0, 5:] = 1.0
+    message = sent(update.repeat(200, 1), Selection(10, 5, 1, 20.0))
+    assert bool(((message[:, 1] < 5) == (message[:, 0] == 1)).all())
 
 
 def test_an_update_of_another_size_is_refused() -> None:

@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from contracts.toys import ToyMean, ToySum, engine, study
+from understudy.errors import PrivacyError
 from understudy.federation.recipe import Task
+from understudy.nets.stacked import torch_threads
 from understudy.runtime.in_process import InProcess
 
 
@@ -37,12 +39,32 @@ def test_chunks_change_nothing(tmp_path: Path, kind, chunk: int) -> None:
     assert all(torch.equal(plain[name], other[name]) for name in plain)
 
 
+@pytest.mark.parametrize("kind", [ToySum, ToyMean])
+def test_threads_change_nothing_and_answers_come_in_order(tmp_path: Path, kind) -> None:
+    plain = totals(runtime(tmp_path, kind), [0, 2, 3, 5, 6])
+    with torch_threads(2):
+        found = runtime(tmp_path, kind, chunk=1)
+        other = totals(found, [0, 2, 3, 5, 6])
+        assert torch.get_num_threads() == 2
+    assert all(torch.equal(plain[name], other[name]) for name in plain)
+
+
+def test_what_fails_at_a_site_in_a_thread_is_told(tmp_path: Path, monkeypatch) -> None:
+    def broken(self, *_):
+        raise PrivacyError("an update", "none", "fix the recipe")
+
+    monkeypatch.setattr(ToySum, "local", broken)
+    with torch_threads(2), pytest.raises(PrivacyError, match="fix the recipe"):
+        totals(runtime(tmp_path, chunk=2), [0, 1, 2, 3, 4])
+    assert torch.get_num_threads() == 1
+
+
 def test_what_all_sites_share_does_not_make_stacks_smaller(tmp_path: Path) -> None:
     found = runtime(tmp_path)
     own = {"row": torch.zeros(10**5), "stacked": torch.zeros(1, 10**5)}
     more = own | {"shared": torch.zeros(10, 10**4)}
-    sizes = [found._chunk(Task(arrays), 0) for arrays in (own, more)]
-    assert sizes[0] == sizes[1] < found._chunk(Task({}), 0)
+    sizes = [found._chunk(Task(arrays), 0, 10**6) for arrays in (own, more)]
+    assert sizes[0] == sizes[1] < found._chunk(Task({}), 0, 10**6)
 
 
 def test_an_empty_cohort_sends_nothing(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import torch
 from understudy.nets import autoencoder, classifier, layers
 from understudy.nets.autoencoder import Autoencoder
 from understudy.nets.classifier import ClassifierNet
+from understudy.nets.stacked import equal_chunks
 from understudy.rng import Draws, Streams
 from understudy.training import batches, loop, optim
 from understudy.training.batches import Batches, Holdings
@@ -133,7 +134,7 @@ def test_a_wae_of_ragged_clients_trains_like_each_client_alone():
 )
 def test_chunks_are_equal_and_even_in_number(clients, most, size, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    assert loop._equal(clients, most) == size
+    assert equal_chunks(clients, most, loop.LEAST_CLIENTS) == size
     chunks = -(-clients // size)
     assert size <= max(1, most)
     assert chunks <= 1 or chunks % 2 == 0 or size == 1

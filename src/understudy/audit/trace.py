@@ -25,6 +25,7 @@ from understudy.federation.gather import PlainSum
 from understudy.federation.memory import Memories, SiteMemory
 from understudy.federation.recipe import Recipe, State, Task
 from understudy.federation.sites import Sites
+from understudy.nets.stacked import one_thread
 from understudy.privacy.clip import Bounded, Receipt, Sealed
 from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.integer import Grid, IntegerGaussian
@@ -109,7 +110,7 @@ def traced(
     ledger = Ledger(folder / "ledger.jsonl")
     made, sites = prepared(recipe, ledger, data, Streams.from_seed(SEED), chunk)
     sites.allowance[:, list(silent)] = 0
-    with ledger, ExitStack() as stack:
+    with ledger, one_thread(), ExitStack() as stack:  # traces are compared in their order
         for target, name, value in _patches(trace, recipe, sites):
             stack.enter_context(patch.object(target, name, value))
         trace.state = made.train()

@@ -76,7 +76,7 @@ def stopped(kept: str) -> Iterator[None]:
 
 
 def key_folder(folder: Path | None, insecure: bool) -> Keys | None:
-    """The keys to use; without any only if that is said aloud."""
+    """The keys to use; none only with --insecure."""
     if folder is not None and insecure:
         raise StudyError("--keys or --insecure", "both", "leave --insecure out")
     if folder is None and not insecure:

@@ -1,4 +1,4 @@
-"""``understudy exchange``: the operator's commands; those of members are in `exchanging`."""
+"""``understudy exchange``: the operator's commands, and the list of all."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from understudy.cli import exchanging, stewarding
 from understudy.cli.console import JSON, plain_errors, print_hanging, print_json
 
 __all__ = ["app"]
@@ -119,25 +120,34 @@ def check(settings: Path = SETTINGS, json: bool = JSON) -> None:
 
 @app.command()
 def invite(
-    settings: Path = SETTINGS,
+    settings: Path | None = typer.Argument(None, help="exchange.toml, on the service's machine."),
+    keys: Path | None = typer.Option(None, "--keys", help="Or an admin's key folder, anywhere."),
     role: str = typer.Option("member", help="member, steward or admin."),
     json: bool = JSON,
 ) -> None:
-    """On the machine of the service: a code with which one person can subscribe, within a week.
+    """Make a code with which one person can subscribe, within a week.
 
-    Members of role admin can invite others from where they are: `admin invite`.
-
-    Example:
+    Examples:
 
       understudy exchange invite exchange.toml --role admin
+
+      understudy exchange invite --keys my-keys
     """
     with plain_errors(json):
+        if keys is not None:
+            from understudy.exchange.client import Client
+
+            made = Client.load(keys).invite(role)
+            return _show_code(made["code"], role, made["expires"], json)
         _check_extra()
+        from understudy.errors import ExchangeError
         from understudy.exchange.database import Database
         from understudy.exchange.members import OPERATOR
         from understudy.exchange.members import invite as make_code
         from understudy.exchange.policy import Policy
 
+        if settings is None:
+            raise ExchangeError("exchange.toml or --keys", "neither", "give one of them")
         policy = Policy.load(settings)
         policy.store.mkdir(parents=True, exist_ok=True)
         database = Database(policy.database)
@@ -147,10 +157,10 @@ def invite(
                 code, expires = make_code(session, OPERATOR, role)
         finally:
             database.close()
-        show_code(code, role, expires, json)
+        return _show_code(code, role, expires, json)
 
 
-def show_code(code: str, role: str, expires: float, json: bool) -> None:
+def _show_code(code: str, role: str, expires: float, json: bool) -> None:
     """Print an invitation."""
     if json:
         print_json({"ok": True, "code": code, "role": role, "expires": expires})
@@ -159,3 +169,19 @@ def show_code(code: str, role: str, expires: float, json: bool) -> None:
     console.print(f"[green]✓[/] for one {escape(role)}, within a week: [bold]{code}[/]")
     lead = "[cyan]→[/] they run: "
     print_hanging(console, lead, f"understudy exchange subscribe URL --keys FOLDER --code {code}")
+
+
+app.command()(exchanging.subscribe)
+app.command()(exchanging.requirements)
+app.command()(exchanging.push)
+app.command(name="list")(exchanging.show_list)
+app.command()(exchanging.show)
+app.command()(exchanging.pull)
+app.command()(exchanging.withdraw)
+app.command(name="open")(exchanging.open_pages)
+app.command()(stewarding.queue)
+app.command()(stewarding.approve)
+app.command()(stewarding.reject)
+app.command()(stewarding.members)
+app.command()(stewarding.revoke)
+app.command()(stewarding.role)

@@ -18,6 +18,7 @@ from understudy.data.split import check_options
 from understudy.errors import StudyError
 from understudy.federation.recipe import Recipe
 from understudy.privacy.claim import Claim, claims, projection, round_up
+from understudy.privacy.hints import on_disk
 from understudy.privacy.integer import IntegerGaussian, default_shares
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import build
@@ -52,7 +53,8 @@ def cost(path: Path, project: str) -> Costed:
     if study.simulation:
         check_options(study.simulation.split, study.simulation.options)
     sizes = _populations(project)
-    recipe = build(study)
+    with on_disk():
+        recipe = build(study)
     projected = [projection(recipe.plan, n) for n in sizes]
     found = claims(recipe.plan, "os")
     return Costed(study, recipe, found, projected, standings(study, recipe.plan))

@@ -56,6 +56,9 @@ def run(
         "--wire",
         help="Let the sites exchange bytes as on a network, under masks if trust is distributed.",
     ),
+    workers: int | None = typer.Option(
+        None, min=1, help="Cores to use; all by default. The release does not depend on it."
+    ),
     quiet: bool = QUIET,
     json: bool = JSON,
 ) -> None:
@@ -77,7 +80,7 @@ def run(
 
         loaded = Study.load(study)
         try:
-            options = {"seed": seed, "resume": resume, "rows": rows}
+            options = {"seed": seed, "resume": resume, "rows": rows, "workers": workers}
             release = train(loaded, out, quiet or json, aloud=not json, wire=wire, **options)
         except KeyboardInterrupt:
             say_interrupted(study, out)

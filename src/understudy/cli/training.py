@@ -18,6 +18,7 @@ from understudy.cli.console import READING, bar, spinner, telling
 from understudy.cli.planning import SOLVING, warn
 from understudy.federation.recipe import Recipe
 from understudy.privacy.claim import claims, round_up, spent_so_far
+from understudy.privacy.hints import on_disk
 from understudy.privacy.spending import read, spending
 from understudy.recipes import build
 from understudy.release.bundle import Release
@@ -35,7 +36,7 @@ def train(
     study: Study, out: Path, quiet: bool, *, aloud: bool = True, wire: bool = False, **options: Any
 ) -> Release:
     """Run a study under a progress bar that shows rounds and ε so far; ``aloud``: warn first."""
-    with spinner(SOLVING, quiet):
+    with spinner(SOLVING, quiet), on_disk():
         recipe = build(study)
         price = _price_so_far(recipe)
     if aloud:

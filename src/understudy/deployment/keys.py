@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -35,7 +35,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from understudy.deployment.certificates import Key, check_certificate, public_bytes
 from understudy.errors import KeysError, PrivacyError, unwritable
 from understudy.federation.secure.roster import Identity, Roster, digest
-from understudy.privacy.plan import PrivacyPlan
+
+if TYPE_CHECKING:  # PyTorch is loaded where it is needed
+    from understudy.privacy.plan import PrivacyPlan
 
 __all__ = [
     "Keys",

@@ -69,6 +69,11 @@ class ClaimWords:
             return "none"
         return "weak" if self.guess > WEAK else "good"
 
+    @property
+    def scope(self) -> tuple[tuple[str, ...], ...]:
+        """What is covered and what is not: often the same for every adversary."""
+        return self.covered, self.open, self.caveats
+
 
 def in_words(claim: Claim) -> ClaimWords:
     """Spell a claim out."""

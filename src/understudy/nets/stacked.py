@@ -11,9 +11,11 @@ to be free of it, on one thread: several would cut a run where they please.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, TypeVar
 
 import torch
@@ -21,12 +23,14 @@ from torch import Tensor
 from torch.nn import functional
 
 __all__ = [
+    "equal_chunks",
     "in_threads",
     "multiply",
     "one_thread",
     "product",
     "sigmoid",
     "squash",
+    "torch_threads",
     "write_product",
 ]
 
@@ -122,21 +126,49 @@ def multiply(a: Tensor, b: Tensor, plus: Tensor | None = None) -> Tensor:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Run torch on one thread, and give the others back."""
+def torch_threads(number: int) -> Iterator[None]:
+    """Run torch on so many threads, and then on as many as before."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(number)
     try:
         yield
     finally:
         torch.set_num_threads(before)
 
 
-def in_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Results in order: as many items at a time as torch has threads, each on one of them."""
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Run torch on one thread, and give the others back."""
+    with torch_threads(1):
+        yield
+
+
+def in_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    """Results in order: as many items at a time as torch has threads, each on one of them.
+
+    An item is begun when there is a thread for it and all but as many results were taken.
+    """
     threads = min(torch.get_num_threads(), len(items))
-    with one_thread():
-        if threads <= 1:
-            return [work(item) for item in items]
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            return list(pool.map(work, items))
+    if threads <= 1:
+        for item in items:
+            with one_thread():
+                made = work(item)
+            yield made
+        return
+    with (
+        one_thread(),
+        ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
+    ):
+        waiting = iter(items)
+        begun = deque(pool.submit(work, item) for item in islice(waiting, threads))
+        while begun:
+            made = begun.popleft().result()
+            begun.extend(pool.submit(work, item) for item in islice(waiting, 1))
+            yield made
+
+
+def equal_chunks(members: int, most: int, least: int) -> int:
+    """The size of equal chunks, as many as threads or a multiple: all are busy to the end."""
+    threads = torch.get_num_threads()
+    chunks = max(-(-members // most), min(threads, members // least), 1)
+    return max(-(-members // (chunks if chunks == 1 else -(-chunks // threads) * threads)), 1)

@@ -119,15 +119,9 @@ class Selection(Pure):
         return (self.law.share - chance) / (1 - chance)
 
     def seal(self, value: Tensor | Bounded, use: Use) -> tuple[Tensor, tuple[Receipt, ...]]:
-        """A sign and coordinates instead of the update.
-
-        An update that is not finite counts as zero: to refuse it would say something about
-        its site.
-        """
-        update = raw(value)
-        finite = torch.isfinite(update).all(dim=1, keepdim=True)
-        message = choose(torch.where(finite, update, torch.zeros_like(update)), self, use.draws)
-        return message, (self.receipt(use.part, use.unit, use.round, use.source),)
+        """A sign and coordinates instead of the update."""
+        receipt = self.receipt(use.part, use.unit, use.round, use.source)
+        return choose(raw(value), self, use.draws), (receipt,)
 
     def fits(self, sent: Tensor, part: Part, unit: Unit) -> Tensor | None:
         """A sign and h different coordinates."""

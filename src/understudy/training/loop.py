@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from understudy.nets.layers import PATCH_LIMIT, Params
-from understudy.nets.stacked import in_threads
+from understudy.nets.stacked import equal_chunks, in_threads
 from understudy.rng import Draws
 from understudy.training import optim
 from understudy.training.batches import Batches
@@ -152,14 +152,8 @@ def _chunks(batches: Batches, most: int) -> list[Tensor]:
     """Members of one width and similar numbers of steps, at most so many together."""
     members = torch.argsort(batches.steps, descending=True, stable=True)
     alike = [members[batches.widths[members] == width] for width in batches.widths.unique()]
-    return [chunk for some in alike for chunk in some.split(_equal(len(some), most))]
-
-
-def _equal(clients: int, most: int) -> int:
-    """The size of equal chunks, as many as cores or a multiple: all are busy to the end."""
-    cores = torch.get_num_threads()
-    chunks = max(-(-clients // most), min(cores, clients // LEAST_CLIENTS), 1)
-    return max(-(-clients // (chunks if chunks == 1 else -(-chunks // cores) * cores)), 1)
+    sizes = [equal_chunks(len(some), most, LEAST_CLIENTS) for some in alike]
+    return [c for some, size in zip(alike, sizes, strict=True) for c in some.split(size)]
 
 
 def _all_chunks(run: _Run, chunks: list[Tensor]) -> None:
@@ -168,7 +162,7 @@ def _all_chunks(run: _Run, chunks: list[Tensor]) -> None:
     if len(chunks) == 1 and chunk_size(run.params) == 1:
         return _worker(run, queue)
     workers = range(min(torch.get_num_threads(), len(chunks)))
-    in_threads(lambda _: _worker(run, queue), workers)
+    list(in_threads(lambda _: _worker(run, queue), workers))
     return None
 
 

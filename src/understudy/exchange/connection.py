@@ -1,0 +1,227 @@
+"""A member's connection to an exchange: where it is, with which key, and one signed request.
+
+It needs nothing but the standard library and the key. What cannot be answered now (the service is
+restarting, its database is gone, too many requests) is asked again for a while, with a fresh nonce.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import json
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from understudy.deployment.keys import ABOUT, IDENTITY, read_identity, read_json, write_file
+from understudy.errors import ExchangeError, KeysError
+from understudy.exchange.signing import sign
+
+__all__ = ["Answer", "Connection", "Site"]
+
+_KNOWN = "exchange.json"  # in the key folder
+_LONGEST = 10.0  # seconds between two tries
+_AGAIN = (429, 502, 503, 504)
+_TIMEOUT = 60.0
+_LARGEST = 64 << 20  # of an answer that is not a file
+Sink = Callable[[http.client.HTTPResponse], None]
+
+
+@dataclass(frozen=True)
+class Site:
+    """An exchange's address: https, or http to this machine alone."""
+
+    url: str
+    ca: str = ""
+    insecure: bool = False
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if (
+            parts.scheme not in ("http", "https")
+            or not parts.hostname
+            or parts.path not in ("", "/")
+        ):
+            raise ExchangeError(
+                "an exchange's address, as https://HOST:PORT", repr(self.url[:80]), "correct it"
+            )
+        if parts.scheme == "http" and not self.insecure and not _local(parts.hostname):
+            raise ExchangeError(
+                "https, or an exchange on this machine",
+                f"http to {parts.hostname}: releases would travel in the clear",
+                "use https; or --insecure, if you know what carries it",
+            )
+
+    def open(self) -> http.client.HTTPConnection:
+        """A fresh connection; the server's certificate is checked."""
+        parts = urlsplit(self.url)
+        host, port = parts.hostname or "", parts.port
+        if parts.scheme == "http":
+            return http.client.HTTPConnection(host, port, timeout=_TIMEOUT)
+        try:
+            trusted = ssl.create_default_context(cafile=self.ca or None)
+        except (OSError, ssl.SSLError) as error:
+            raise KeysError(
+                f"certificates in {self.ca}", type(error).__name__, "give --ca FILE.pem"
+            ) from error
+        return http.client.HTTPSConnection(host, port, timeout=_TIMEOUT, context=trusted)
+
+
+def _local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    body: bytes
+    wait: float
+
+    @property
+    def json(self) -> Any:
+        """The body, which an exchange always writes as JSON."""
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError) as error:
+            raise ExchangeError(
+                "an answer of an Understudy exchange", f"another (HTTP {self.status})", "check URL"
+            ) from error
+
+    def checked(self) -> Any:
+        """The body; a refusal is raised in the service's own words."""
+        found = self.json
+        if self.status < 400:
+            return found
+        told = found.get("error", {}) if isinstance(found, dict) else {}
+        parts = (told.get("expected"), told.get("found"), told.get("do"))
+        expected, got, do = (str(part or "more than that")[:1000] for part in parts)
+        raise ExchangeError(expected, got, do)
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A member's key and the exchange that it signs for."""
+
+    site: Site
+    folder: Path
+    name: str
+    key: Ed25519PrivateKey = field(repr=False)
+    exchange: str = ""
+    patience: float = 20.0
+    """Seconds for which what cannot be answered now is asked again."""
+
+    @classmethod
+    def first(cls, site: Site, folder: Path) -> Connection:
+        """To an exchange that this key folder does not know yet."""
+        name = str(read_json(folder / ABOUT).get("name"))
+        bare = cls(site, folder, name, read_identity(folder / IDENTITY))
+        return cls(site, folder, name, bare.key, str(bare.plain("/api/v1/exchange")["id"]))
+
+    @classmethod
+    def known(cls, folder: Path) -> Connection:
+        """To the exchange that this key folder subscribed to."""
+        if not (folder / _KNOWN).exists():
+            raise ExchangeError(
+                f"a key folder that has subscribed, {folder}",
+                "one that has not",
+                "understudy exchange subscribe URL --keys FOLDER --code CODE",
+            )
+        found, about = read_json(folder / _KNOWN), read_json(folder / ABOUT)
+        site = Site(str(found["server"]), str(found["ca"]), bool(found["insecure"]))
+        key = read_identity(folder / IDENTITY)
+        return cls(site, folder, str(about.get("name")), key, str(found["exchange"]))
+
+    def remember(self) -> None:
+        """For the next commands."""
+        ca = str(Path(self.site.ca).absolute()) if self.site.ca else ""
+        told = {"server": self.site.url, "ca": ca, "insecure": self.site.insecure}
+        write_file(self.folder / _KNOWN, {**told, "exchange": self.exchange})
+
+    @property
+    def identity(self) -> str:
+        """The public half of the key."""
+        return self.key.public_key().public_bytes_raw().hex()
+
+    def plain(self, path: str) -> Any:
+        """A look that needs no signature."""
+        return self._tried("GET", path, b"", {}, False).checked()
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | bytes = b"") -> Any:
+        """A signed call of the API, and what it answers."""
+        return self.send(method, path, body).checked()
+
+    def send(self, method: str, path: str, body: Mapping[str, Any] | bytes = b"") -> Answer:
+        """The same, refusals included."""
+        plain = isinstance(body, bytes)
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        kind = "application/octet-stream" if plain else "application/json"
+        headers = {"Content-Type": kind} if data else {}
+        return self._tried(method, f"/api/v1{path}", data, headers, True)
+
+    def _tried(
+        self, method: str, path: str, body: bytes, headers: Mapping[str, str], signed: bool
+    ) -> Answer:
+        end, pause = time.monotonic() + self.patience, 0.25
+        while True:
+            last = time.monotonic() > end
+            try:
+                answer = self._once(method, path, body, headers, signed)
+                if answer.status not in _AGAIN or last:
+                    return answer
+                pause = max(pause, answer.wait)
+            except (OSError, http.client.HTTPException) as error:
+                if last or isinstance(error, ssl.SSLCertVerificationError):
+                    raise unreachable(self.site, error) from error
+            time.sleep(min(pause, _LONGEST))
+            pause *= 2
+
+    def _once(
+        self, method: str, path: str, body: bytes, headers: Mapping[str, str], signed: bool
+    ) -> Answer:
+        connection = self.site.open()
+        try:
+            connection.request(
+                method, path, body or None, self.headers(method, path, body, headers, signed)
+            )
+            found = connection.getresponse()
+            data = found.read(_LARGEST + 1)
+            if len(data) > _LARGEST:
+                raise ExchangeError("an answer of at most 64 MiB", "a larger one", "check the URL")
+            return Answer(found.status, data, _seconds(found.headers.get("Retry-After")))
+        finally:
+            connection.close()
+
+    def headers(
+        self, method: str, path: str, body: bytes, more: Mapping[str, str], signed: bool = True
+    ) -> dict[str, str]:
+        """``more``, and the signature."""
+        if not signed:
+            return dict(more)
+        stamp = sign(self.key, self.name, self.exchange, method, path, body)
+        return {**more, "Authorization": stamp.header}
+
+
+def _seconds(text: str | None) -> float:
+    return float(text) if text and text.isdigit() else 1.0
+
+
+def unreachable(site: Site, error: Exception) -> ExchangeError:
+    """Why there was no answer."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        do = "give the authority of its certificate: --ca ca.pem"
+        return ExchangeError(
+            f"a certificate of {site.url} that is trusted", error.verify_message, do
+        )
+    found = getattr(error, "strerror", None) or type(error).__name__
+    return ExchangeError(f"an exchange at {site.url}", str(found), "check address and network")

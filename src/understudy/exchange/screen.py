@@ -1,0 +1,175 @@
+"""Generators that do harm, found by asking a member's own rows (the paper's defence, §IV).
+
+A student is trained on what generators draw and asked about the member's rows. A generator is
+dropped if, alone, it teaches worse than guessing (its labels are probably swapped), or if all the
+others together teach better without it. Both must be more than chance would explain: 5 %, shared
+out among the generators. The worst goes first, then all is measured again.
+
+The scores come from real rows without noise. They stay here: nothing of them is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.stats import norm
+
+from understudy.data.encode import encode
+from understudy.data.records import Records
+from understudy.data.schema import Schema
+from understudy.errors import ExchangeError
+from understudy.evaluation.regressors import numbers, predict_numeric, regressors
+from understudy.evaluation.rows import Rows
+from understudy.evaluation.students import answer, silent, students
+from understudy.exchange.dataset import drawn, knows
+from understudy.release.bundle import Release
+from understudy.rng import Streams
+
+__all__ = ["Screened", "screen"]
+
+_EACH = 300  # rows of each class from each generator
+_LEVEL = 0.05
+_FEWEST = 10  # of the member's rows
+Tick = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Screened:
+    """A generator, what it teaches alone and what all others teach, and whether it was dropped.
+
+    Scores are balanced accuracy, or R² where the label is a number. ``pool`` is the score of all
+    that were still there when it was judged last, ``without`` that of the others.
+    """
+
+    name: str
+    alone: float
+    pool: float
+    without: float
+    dropped: bool = False
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """A member's rows, and how students do on each of them: the mean of points is the score."""
+
+    schema: Schema
+    real: Rows
+    rng: Streams
+
+    @property
+    def guess(self) -> np.ndarray:
+        """The points of a student that knows nothing."""
+        if self.schema.task == "regression":
+            return np.zeros(len(self.real))
+        return np.full(len(self.real), 1 / self.schema.n_classes) * self._weights
+
+    @property
+    def _weights(self) -> np.ndarray:
+        """Classes count alike, however many rows they have."""
+        found, counts = np.unique(self.real.y, return_counts=True)
+        each = len(self.real) / (len(found) * _counted(found, counts, self.real.y))
+        return np.asarray(each)
+
+    def points(self, rows: Rows) -> np.ndarray:
+        """For each real row, what a student of these rows gets for it."""
+        if self.schema.task == "regression":
+            return self._numeric(rows)
+        student = students(self.schema)["logistic regression"]
+        found = answer(student, self.schema, rows, self.real.x, self.rng, silent)
+        assert found is not None
+        return (found.argmax(1) == self.real.y) * self._weights
+
+    def _numeric(self, rows: Rows) -> np.ndarray:
+        student, real = regressors()["ridge regression"], numbers(self.schema, self.real)
+        taught = numbers(self.schema, rows)
+        found = predict_numeric(student, self.schema, taught, real.x, self.rng, silent)
+        assert found is not None
+        return 1 - (found - real.y) ** 2 / max(float(real.y.var()), 1e-12)
+
+
+def _counted(found: np.ndarray, counts: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """How many rows there are of each row's class."""
+    return np.asarray(counts[np.searchsorted(found, y)])
+
+
+def screen(
+    releases: Mapping[str, Release], real: Records, *, rng: Streams, tick: Tick = lambda *_: None
+) -> list[Screened]:
+    """Every generator with its scores, in the order given; those that do harm are ``dropped``."""
+    schema = next(iter(releases.values())).schema
+    judge = _Judge(schema, _rows(schema, real), rng.child("students"))
+    pool = {
+        name: _drawn(release, rng.child("rows", i))
+        for i, (name, release) in enumerate(releases.items())
+    }
+    alone = {}
+    for i, (name, rows) in enumerate(pool.items()):
+        tick("one by one", i, 2 * len(pool))
+        alone[name] = judge.points(rows)
+    verdicts: dict[str, Screened] = {}
+    limit = float(norm.isf(_LEVEL / len(pool)))
+    while pool:
+        tick("together", len(releases) + len(verdicts), 2 * len(releases))
+        found, worst = _round(judge, pool, alone, limit)
+        verdicts |= found
+        if worst is None:
+            break
+        del pool[worst]
+    return [verdicts[name] for name in releases]
+
+
+def _rows(schema: Schema, real: Records) -> Rows:
+    if schema.task != "regression" and schema.n_classes < 2:
+        raise ExchangeError("a schema with a label, to screen by", "none", "leave --screen out")
+    found = encode(schema, real)
+    if len(found.y) < _FEWEST:
+        raise ExchangeError(
+            f"at least {_FEWEST} rows to screen with", f"{len(found.y)}", "give more rows"
+        )
+    return Rows(found.x, found.y)
+
+
+def _drawn(release: Release, rng: Streams) -> Rows:
+    return drawn(release, dict.fromkeys(knows(release), _EACH), rng=rng)
+
+
+def _joined(pool: Mapping[str, Rows], without: str = "") -> Rows:
+    kept = [rows for name, rows in pool.items() if name != without]
+    return Rows(np.concatenate([r.x for r in kept]), np.concatenate([r.y for r in kept]))
+
+
+def _round(
+    judge: _Judge, pool: Mapping[str, Rows], alone: Mapping[str, np.ndarray], limit: float
+) -> tuple[dict[str, Screened], str | None]:
+    """What can be said of all that are left, and which one does most harm."""
+    together = judge.points(_joined(pool))
+    found, harm = {}, {}
+    for name in pool:
+        rest = judge.points(_joined(pool, name)) if len(pool) > 1 else together
+        own, all_, others = (float(p.mean()) for p in (alone[name], together, rest))
+        score = Screened(name, own, all_, others)
+        below, better = _sure(judge.guess - alone[name]), _sure(rest - together)
+        if below > limit:
+            score = replace(score, dropped=True, why=_WORSE)
+        elif better > limit:
+            score = replace(score, dropped=True, why=_BETTER)
+        found[name] = score
+        if score.dropped:
+            harm[name] = max(below, better)
+    worst = max(harm, key=harm.__getitem__, default=None)
+    kept = {n: s if n == worst else replace(s, dropped=False, why="") for n, s in found.items()}
+    return kept, worst
+
+
+_WORSE = "alone it teaches worse than guessing: its labels may be swapped"
+_BETTER = "the others teach better without it"
+
+
+def _sure(gain: np.ndarray) -> float:
+    """How many standard errors the mean gain is above zero."""
+    spread = float(gain.std(ddof=1)) / np.sqrt(len(gain))
+    mean = float(gain.mean())
+    return mean / spread if spread > 0 else float(np.sign(mean)) * np.inf if mean else 0.0

@@ -1,0 +1,124 @@
+"""What people type, against a service on a port of this machine."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pandas as pd
+import pytest
+import uvicorn
+from typer.testing import CliRunner
+
+from contracts.toys import plain, records
+from exchange.parties import opened, policy
+from understudy.cli import app
+from understudy.data.table import write
+from understudy.exchange.service import application
+
+pytestmark = pytest.mark.usefixtures("wide")
+SETTINGS = '[exchange]\nname = "toys"\nschema = "schema.toml"\n'
+
+
+@pytest.fixture
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables with room for all their columns."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[str]:
+    """The address of a service whose file is ``exchange.toml`` in the test's folder."""
+    exchange = opened(policy(tmp_path))
+    (tmp_path / "exchange.toml").write_text(SETTINGS, "utf-8")
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(application(exchange), log_level="error"))
+    thread = Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield f"http://localhost:{listening.getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+    listening.close()
+
+
+def run(*words: Any, code: int = 0) -> str:
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def told(*words: Any, code: int = 0) -> Any:
+    return json.loads(run("exchange", *words, "--json", code=code))
+
+
+def joined(folder: Path, url: str, name: str, role: str = "member") -> Path:
+    run("keys", "request", folder / name, "--name", name)
+    code = told("invite", folder / "exchange.toml", "--role", role)["code"]
+    said = run("exchange", "subscribe", url, "--keys", folder / name, "--code", code)
+    assert "is a member of toys" in said and "ε ≤ 1.5" in said
+    return folder / name
+
+
+def test_members_give_and_take_by_commands(
+    hub: str, tmp_path: Path, pushed: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    north, south = joined(tmp_path, hub, "north"), joined(tmp_path, hub, "south")
+    chief = joined(tmp_path, hub, "chief", "admin")
+    run("exchange", "requirements", "--keys", north, "--schema", "asked.toml")
+    assert Path("asked.toml").read_text("utf-8") == plain().to_toml()
+    assert "ε = 0.5 is spent on ward" in run(
+        "exchange", "push", pushed["one"], "--keys", north, "--data", "ward", "-q"
+    )
+    second = told("push", pushed["two"], "--keys", south)["push"]["id"]
+    dear = told("push", pushed["dear"], "--keys", south, code=12)
+    assert "ε = 3" in dear["error"]["found"]
+    for waiting in told("queue", "--keys", chief)["releases"]:
+        assert waiting["id"] in run("exchange", "queue", "--keys", chief)
+        run("exchange", "approve", waiting["id"], "--keys", chief)
+    assert second in run("exchange", "list", "--keys", north, "--sort", "epsilon")
+    assert "refused" in run("exchange", "list", "--own", "--keys", south)
+    assert "recomputed" in run("exchange", "show", second, "--keys", north)
+    write(records(80, 3, plain()), tmp_path / "own.csv")
+    run(
+        "exchange", "pull", "--keys", north, "-n", 90, "-o", "rows.csv", "--screen", "own.csv",
+        "--seed", 0, "-q",
+    )  # fmt: skip
+    assert pd.read_csv("rows.csv")["ill"].value_counts().to_list() == [45, 45]
+    sources = json.loads(Path("rows.csv.sources.json").read_text("utf-8"))
+    assert list(sources["from"]) == [second] and len(sources["screened"]) == 1
+    assert "expected a new file" in run(
+        "exchange", "pull", "--keys", north, "-o", "rows.csv", code=9
+    )
+    assert "2 releases" in run("exchange", "check", "exchange.toml")
+
+
+def test_admins_and_stewards_have_their_commands(
+    hub: str, tmp_path: Path, pushed: dict[str, Path]
+) -> None:
+    north, chief = joined(tmp_path, hub, "north"), joined(tmp_path, hub, "chief", "admin")
+    assert len(told("invite", "--keys", chief, "--role", "steward")["code"]) == 32
+    assert "a member" in run("exchange", "invite", "--keys", north, code=12)
+    id = told("push", pushed["one"], "--keys", north)["push"]["id"]
+    run("exchange", "reject", id, "--keys", chief, "--why", "labels look odd")
+    assert "labels look odd" in run("exchange", "list", "--own", "--keys", north)
+    run("exchange", "role", "north", "steward", "--keys", chief)
+    assert "main ε = 0.5" in " ".join(run("exchange", "members", "--keys", north).split())
+    url = told("open", "--keys", north, "--no-browser")["url"]
+    assert url.startswith(f"{hub}/enter?code=")
+    run("exchange", "revoke", "north", "--keys", chief)
+    assert "revoked" in run("exchange", "list", "--keys", north, code=12)
+    assert "no such file" in run("exchange", "push", tmp_path / "none.zip", "--keys", chief, code=9)
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("understudy.cli.exchange.find_spec", lambda name: None)
+    for words in (("serve", tmp_path), ("check", tmp_path), ("invite", tmp_path)):
+        assert "understudy[exchange]" in run("exchange", *words, code=12)

@@ -1,0 +1,164 @@
+"""Store, database and audit log: what does not fit together is found, and the log is kept."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text, update
+from sqlalchemy.exc import DatabaseError
+
+from exchange.conftest import Join
+from understudy.errors import ExchangeError
+from understudy.exchange import blobs, pushes
+from understudy.exchange.auditlog import read_chain, record
+from understudy.exchange.context import Exchange
+from understudy.exchange.integrity import inspect
+from understudy.exchange.models import Member, Push
+
+Spoil = Callable[[Exchange, str], None]
+
+
+def run(exchange: Exchange, *statements: str) -> None:
+    with exchange.database.writing() as session:
+        for statement in statements:
+            session.execute(text(statement))
+
+
+def lost(exchange: Exchange, sha256: str) -> None:
+    exchange.blobs.remove(sha256)
+
+
+def changed(exchange: Exchange, sha256: str) -> None:
+    path = exchange.blobs.path(sha256)
+    path.write_bytes(b"x" * path.stat().st_size)
+
+
+def stray(exchange: Exchange, sha256: str) -> None:
+    folder = exchange.blobs.path("ff" * 32).parent
+    folder.mkdir(exist_ok=True)
+    exchange.blobs.path("ff" * 32).write_bytes(b"x")
+
+
+def promoted(exchange: Exchange, sha256: str) -> None:
+    with exchange.database.writing() as session:
+        session.execute(update(Push).values(state="accepted"))
+
+
+def rekeyed(exchange: Exchange, sha256: str) -> None:
+    with exchange.database.writing() as session:
+        session.execute(update(Member).values(identity="ab" * 32))
+
+
+def rolled_back(exchange: Exchange, sha256: str) -> None:
+    exchange.blobs.note_head(10_000, "ab" * 32)
+
+
+@pytest.mark.parametrize(
+    "spoil, told",
+    [
+        (lost, "is missing"),
+        (changed, "is not what was pushed"),
+        (stray, "no push names it"),
+        (promoted, "the audit log says otherwise"),
+        (rekeyed, "another key"),
+        (rolled_back, "ends before"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_does_not_agree_is_found(
+    exchange: Exchange, join: Join, pushed: dict[str, Path], spoil: Spoil, told: str
+) -> None:
+    push = join("north").push(pushed["one"])
+    assert inspect(exchange.database, exchange.blobs).faults == ()
+    spoil(exchange, push["sha256"])
+    (fault,) = inspect(exchange.database, exchange.blobs).faults
+    assert told in fault
+
+
+@pytest.mark.parametrize("verb", ["UPDATE audit SET actor = 'nobody'", "DELETE FROM audit"])
+def test_the_database_itself_keeps_the_log(exchange: Exchange, join: Join, verb: str) -> None:
+    join("north")
+    with pytest.raises(DatabaseError, match="append-only"):
+        run(exchange, verb)
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        "UPDATE audit SET actor = 'nobody' WHERE seq = 2",
+        "UPDATE audit SET details = '{}' WHERE seq = 2",
+        "DELETE FROM audit WHERE seq = 2",
+    ],
+)
+def test_a_log_that_was_changed_all_the_same_is_found(
+    exchange: Exchange, join: Join, verb: str
+) -> None:
+    for name in ("north", "south"):
+        join(name)
+    run(exchange, "DROP TRIGGER audit_no_update", "DROP TRIGGER audit_no_delete", verb)
+    with pytest.raises(ExchangeError, match="audit log"):
+        inspect(exchange.database, exchange.blobs)
+
+
+def test_an_entry_goes_with_what_it_tells_of(exchange: Exchange) -> None:
+    with pytest.raises(RuntimeError), exchange.database.writing() as session:
+        record(session, "north", "something")
+        raise RuntimeError
+    with exchange.database.reading() as session:
+        assert list(read_chain(session)) == []
+
+
+def test_a_full_disk_refuses_a_piece_and_loses_nothing(
+    exchange: Exchange, join: Join, pushed: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    north, data = join("north"), pushed["one"].read_bytes()
+    told = {"dataset": "main", "sha256": "0" * 64, "size": len(data)}
+    way = f"/pushes/{north.send('POST', '/pushes', told).json()['id']}/bytes"
+    north.send("PUT", f"{way}?offset=0", data[:100])
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(blobs.Blobs, "append", full)
+        answer = north.send("PUT", f"{way}?offset=100", data[100:200])
+    assert answer.status_code == 507 and "No space left" in answer.json()["error"]["found"]
+    assert north.send("PUT", f"{way}?offset=100", data[100:200]).json() == {"received": 200}
+
+
+def test_a_disk_that_is_full_when_a_push_is_admitted_refuses_it(
+    exchange: Exchange, join: Join, pushed: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    north = join("north")
+    with monkeypatch.context() as patch:
+        patch.setattr(blobs, "_copy", full)
+        push = north.push(pushed["one"])
+    assert push["state"] == "refused" and "No space left" in push["reason"]["found"]
+    assert list(exchange.blobs.kept()) == list(exchange.blobs.uploads()) == []
+    assert inspect(exchange.database, exchange.blobs).faults == ()
+    assert north.push(pushed["one"])["state"] == "pending"
+
+
+def test_a_push_that_was_being_checked_is_checked_again(
+    exchange: Exchange, join: Join, pushed: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    north, data = join("north"), pushed["one"].read_bytes()
+    with monkeypatch.context() as patch:  # the service stops here
+        patch.setattr(pushes, "check", lambda *_: None)
+        patch.setattr("exchange.parties.Party.settled", lambda self, id: {"id": id})
+        id = north.push(pushed["one"])["id"]
+    assert north.send("GET", f"/pushes/{id}").json()["state"] == "checking"
+    exchange.blobs.keep(id, north.send("GET", f"/pushes/{id}").json()["sha256"])  # or here
+    (exchange.blobs.upload(id).parent / "left.1234.new").write_bytes(data[:50])
+    assert inspect(exchange.database, exchange.blobs).faults == ()
+    assert pushes.recover(exchange) == 1
+    assert north.settled(id)["state"] == "pending"
+    assert list(exchange.blobs.uploads()) == []
+    assert inspect(exchange.database, exchange.blobs).faults == ()
