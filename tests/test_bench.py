@@ -22,7 +22,7 @@ SMALLER = {  # of the benches with many cells, one of each kind of run is enough
     "signds": ["--seeds", "0", "--case", "a9a-logistic", "--epsilon", "8"],
 }
 OWN_ROWS = {  # made up, or bundled
-    "dpsgd", "exchange", "images", "network", "secure_sum", "speed", "tables",
+    "dpsgd", "exchange", "images", "network", "secure_sum", "speed", "spread", "tables",
 }  # fmt: skip
 NAMES = sorted(path.stem for path in BENCH.glob("*.py") if path.stem not in LIBRARIES)
 
