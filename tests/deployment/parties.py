@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -96,3 +97,53 @@ def processes() -> Iterator[Callable[..., Process]]:
     finally:
         for each in started:
             each.kill()
+
+
+class Line:
+    """A connection between a site and its server that a test can cut, and mend."""
+
+    def __init__(self, to: int) -> None:
+        self.to, self.port, self._up = to, free_port(), threading.Event()
+        self._open: list[socket.socket] = []
+        self._ended = False
+        self.mend()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def cut(self) -> None:
+        """Every connection is broken off, and no other is taken."""
+        self._up.clear()
+        for each in self._open:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+        self._open.clear()
+
+    def mend(self) -> None:
+        self._up.set()
+
+    def end(self) -> None:
+        self._ended = True
+        self.cut()
+
+    def _listen(self) -> None:
+        with socket.create_server(("127.0.0.1", self.port)) as server:
+            server.settimeout(0.2)
+            while not self._ended:
+                with suppress(OSError):
+                    near, _ = server.accept()
+                    if not self._up.is_set():
+                        near.close()
+                        continue
+                    near.settimeout(None)
+                    far = socket.create_connection(("127.0.0.1", self.to))
+                    self._open += [near, far]
+                    for ends in ((near, far), (far, near)):
+                        threading.Thread(target=_carry, args=ends, daemon=True).start()
+
+
+def _carry(one: socket.socket, other: socket.socket) -> None:
+    with suppress(OSError):
+        while data := one.recv(1 << 16):
+            other.sendall(data)
+    for each in (one, other):
+        each.close()

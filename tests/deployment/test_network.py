@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import studies
-from parties import HERE, SITES, Process, enrol, eventually, free_port, processes
+from faulty import FAULTS
+from parties import HERE, SITES, Line, Process, enrol, eventually, free_port, processes
 
 from understudy import run
 from understudy.deployment.signing import check_trust
@@ -145,6 +147,52 @@ def test_a_run_survives_sites_that_die_hang_and_leave(tmp_path: Path) -> None:
         assert hub.ended(120) == 0, hub.said[-3000:]
         assert [site.ended(30) for site in sites.values()] == [0, 0, 0]
         here.check(ROUNDS)
+
+
+FAULTY = studies.VAE.replace("rounds = 2", f"rounds = {len(FAULTS)}")
+
+
+def test_whatever_a_site_sends_or_does_costs_no_more_than_its_own_part(tmp_path: Path) -> None:
+    """A fault a round (`faulty.py`): replies that are late, malformed, cut off, not finite,
+    oversized or replayed, a full disk, and a process that dies before, during and after a round."""
+    with processes() as start:
+        here = Federation(tmp_path, start, FAULTY)
+        hub = here.serve("--wait", 60)
+        sites = [here.join(name) for name in ("south", "east")]
+        north = (HERE / "faulty.py", here.study, here.port, tmp_path / "north",
+                 tmp_path / "north.csv", tmp_path / "north.understudy")  # fmt: skip
+        begun = [start(tmp_path / "north.log", *north)]
+        while hub.process.poll() is None:
+            if begun[-1].process.poll() is not None:
+                begun.append(start(tmp_path / "north.log", *north))
+            time.sleep(0.05)
+        assert hub.ended(1) == 0, hub.said[-3000:]
+        assert [site.ended(90) for site in (*sites, begun[-1])] == [0, 0, 0]
+        assert len(begun) == 4  # it died three times
+        for why in ("malformed", "no answer before the deadline", "refused"):
+            assert why in hub.said, hub.said[-3000:]
+        release = here.check(len(FAULTS))
+        assert set(release.signed.signatures) == {"hub", *SITES}
+
+
+def test_a_site_comes_back_after_its_line_was_cut_for_a_minute(tmp_path: Path) -> None:
+    with processes() as start:
+        here = Federation(tmp_path, start)
+        line = Line(here.port)
+        hub = here.serve("--wait", 100)
+        sites = [here.join("north", "--server", f"localhost:{line.port}")]
+        sites += [here.join(name) for name in ("south", "east")]
+        eventually(here.reached(2), 120)
+        line.cut()
+        eventually(lambda: "north: lost" in hub.said, 60)
+        time.sleep(60)
+        round = here.status.round
+        line.mend()
+        assert round < ROUNDS and hub.ended(180) == 0, hub.said[-3000:]
+        assert [site.ended(30) for site in sites] == [0, 0, 0]
+        assert hub.said.count("north: joined") == 2
+        here.check(ROUNDS)
+        line.end()
 
 
 def test_a_server_that_is_killed_goes_on_and_charges_no_round_twice(tmp_path: Path) -> None:
