@@ -100,12 +100,12 @@ def processes() -> Iterator[Callable[..., Process]]:
 
 
 class Line:
-    """A connection between a site and its server that a test can cut, and mend."""
+    """A connection between a site and its server that a test can cut, mend and silence."""
 
     def __init__(self, to: int) -> None:
-        self.to, self.port, self._up = to, free_port(), threading.Event()
+        self.to, self.port = to, free_port()
+        self._up, self._silent, self._ended = threading.Event(), threading.Event(), False
         self._open: list[socket.socket] = []
-        self._ended = False
         self.mend()
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -113,13 +113,16 @@ class Line:
         """Every connection is broken off, and no other is taken."""
         self._up.clear()
         for each in self._open:
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+            _hang_up(each)
         self._open.clear()
 
     def mend(self) -> None:
         self._up.set()
+
+    def silence(self) -> None:
+        """Nothing more gets through on what is open, and neither end is told; others are taken."""
+        self._silent.set()
+        self._silent = threading.Event()
 
     def end(self) -> None:
         self._ended = True
@@ -130,20 +133,31 @@ class Line:
             server.settimeout(0.2)
             while not self._ended:
                 with suppress(OSError):
-                    near, _ = server.accept()
-                    if not self._up.is_set():
-                        near.close()
-                        continue
-                    near.settimeout(None)
-                    far = socket.create_connection(("127.0.0.1", self.to))
-                    self._open += [near, far]
-                    for ends in ((near, far), (far, near)):
-                        threading.Thread(target=_carry, args=ends, daemon=True).start()
+                    self._take(server.accept()[0])
+
+    def _take(self, near: socket.socket) -> None:
+        far = socket.socket()
+        if not self._up.is_set() or far.connect_ex(("127.0.0.1", self.to)):
+            near.close()
+            far.close()
+            return
+        near.settimeout(None)
+        self._open += [near, far]
+        for ends in ((near, far), (far, near)):
+            threading.Thread(target=_carry, args=(*ends, self._silent), daemon=True).start()
 
 
-def _carry(one: socket.socket, other: socket.socket) -> None:
+def _carry(one: socket.socket, other: socket.socket, silent: threading.Event) -> None:
     with suppress(OSError):
         while data := one.recv(1 << 16):
-            other.sendall(data)
-    for each in (one, other):
-        each.close()
+            if not silent.is_set():
+                other.sendall(data)
+    if not silent.is_set():
+        _hang_up(one)
+        _hang_up(other)
+
+
+def _hang_up(end: socket.socket) -> None:
+    with suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)  # closing alone tells nobody while a thread reads from it
+    end.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "deployment"))
-from parties import Process, enrol, eventually, free_port, processes
+from parties import Line, Process, enrol, eventually, free_port, processes
 
 from understudy.errors import StudyError
 from understudy.runtime import flare
@@ -42,10 +42,12 @@ class Net:
     def __init__(self, folder: Path, start: Start, transport: FlareTransport, port: int) -> None:
         self.folder, self.start, self.transport, self.port = folder, start, transport, port
 
-    def site(self, name: str, claimed: str = "", keys: str = "", server: str = "hub") -> Process:
+    def site(
+        self, name: str, claimed: str = "", keys: str = "", server: str = "hub", port: int = 0
+    ) -> Process:
         log = self.folder / f"{name}.log"
         keys = str(self.folder / (keys or name))
-        return self.start(log, CELL, self.port, name, claimed or name, keys, server)
+        return self.start(log, CELL, port or self.port, name, claimed or name, keys, server)
 
     def connected(self, *names: str) -> None:
         eventually(lambda: set(names) <= set(self.transport.sites()))
@@ -102,6 +104,19 @@ def test_what_the_transport_relies_on(net: Net) -> None:
     net.transport._patience = 20.0
     net.site("north")
     assert exchange({"north": b"1"}, 20) == ({"north": b"north heard 1"}, {})
+
+
+@pytest.mark.slow
+def test_a_site_whose_connection_went_silent_comes_back(net: Net) -> None:
+    """As when a firewall forgets a connection: neither end hears that it is gone."""
+    line = Line(net.port)
+    net.site("north", port=line.port)
+    net.connected("north")
+    line.silence()
+    assert not net.transport.exchange({"north": b"1"}, 1.0)[0]
+    heard = {"north": b"north heard 1"}
+    eventually(lambda: net.transport.exchange({"north": b"1"}, 2.0)[0] == heard, 60)
+    line.end()
 
 
 @pytest.mark.slow

@@ -5,7 +5,8 @@ certificate. What travels are our own bytes. Left alone, CellNet would pass requ
 on to another and decode what it is sent: each end drops whatever is not for it, from its direct
 peer, and plain bytes (`_foreign`). FLARE's waiting is cut off at our deadline. A site whose
 connection is lost is waited for a while (``patience``, counted from the loss), and then counts as
-missing until it comes back by itself.
+missing until it comes back by itself. FLARE would keep a connection that has gone silent for ever:
+both ends ask gRPC to give it up (`_watched`).
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ LARGEST = (1 << 30) + (2 << 20)  # bytes of a message, as `wire` has it
 _SERVER, _CHANNEL, _TOPIC = "server", "understudy", "message"
 _MOMENT = 0.05  # seconds between looks at who is there
 _NOTICED = 1.0  # seconds until FLARE knows that a connection is gone
+_SILENCE, _ANSWER = 10, 20  # seconds until an end asks whether the other is there, and gives it up
 _TRIES = 3  # of a message that does not get through
 _BYE = "bye"
+_LATE = "no answer before the deadline"
 
 
 @dataclass(frozen=True)
@@ -98,11 +101,26 @@ def _cell(address: Address, name: str, limit: int) -> Any:
     check_flare()
     logging.getLogger("nvflare").setLevel(logging.CRITICAL + 1)  # what it reports is not for users
     os.environ["NVFLARE_STREAMING_MAX_BLOB_SIZE"] = str(limit)
+    _watched()
     from nvflare.fuel.f3.cellnet.cell import Cell
 
     cell = Cell(**address.options(name))
     cell.core_cell.add_incoming_filter("*", "*", _foreign, name)
     return cell
+
+
+def _watched() -> None:
+    """Connections end when the other side no longer answers: a line may break without a word."""
+    from nvflare.fuel.f3.drivers import grpc_driver
+
+    watch = {
+        "grpc.keepalive_time_ms": _SILENCE * 1000,
+        "grpc.keepalive_timeout_ms": _ANSWER * 1000,
+        "grpc.http2.ping_timeout_ms": _ANSWER * 1000,  # of gRPC's other pings: these hold ours up
+        "grpc.http2.max_pings_without_data": 0,  # however long a site is not asked anything
+        "grpc.http2.min_ping_interval_without_data_ms": _SILENCE * 500,  # which is too often
+    }
+    grpc_driver.GRPC_DEFAULT_OPTIONS = [*(dict(grpc_driver.GRPC_DEFAULT_OPTIONS) | watch).items()]
 
 
 def _close(cell: Any, name: str) -> None:
@@ -206,7 +224,7 @@ class FlareTransport:
                 if question.agent is not None and self._agent(name) is not question.agent:
                     question.stop.trigger("connection lost")
         for question in asked.values():
-            question.stop.trigger("no answer before the deadline")
+            question.stop.trigger(_LATE)
         pool.shutdown(wait=False, cancel_futures=True)
         return _collected(jobs)
 
@@ -221,10 +239,12 @@ class FlareTransport:
             code, payload = self._send(question)
             if code == "ok":
                 return _plain(payload)
-            if question.stop.triggered or code == "timeout":
+            if late := question.stop.triggered or code == "timeout":
                 break
             self._settle(question)
-        raise ConnectionError("connection lost" if self._gone(question) else f"{code}")
+        if self._gone(question):
+            raise ConnectionError("connection lost")
+        raise ConnectionError(_LATE if late else code)
 
     def _find(self, question: _Question) -> None:
         """Wait for a site that may come back."""
@@ -269,7 +289,7 @@ def _collected(jobs: Mapping[str, Future[bytes]]) -> tuple[dict[str, bytes], dic
     replies, failures = {}, {}
     for name, job in jobs.items():
         if not job.done():
-            failures[name] = "no answer before the deadline"
+            failures[name] = _LATE
         elif (error := job.exception()) is not None:
             failures[name] = str(error)
         else:
