@@ -96,3 +96,18 @@ def test_three_hospitals_end_with_a_release_that_all_have_signed(tmp_path: Path)
     assert not list((made / "hub").rglob("rows.csv"))  # they stayed where they were
     again = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True)
     assert again.returncode == 1 and "exists: remove it" in again.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not importlib.util.find_spec("fastapi"), reason="no extra 'exchange' here")
+def test_an_exchange_drops_a_poisoned_generator_and_takes_the_others(tmp_path: Path) -> None:
+    script = EXAMPLES / "exchange" / "run.py"
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=560
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2,000 rows of 2 generators in screened.csv" in done.stdout
+    assert "4 releases: each is in store and database" in done.stdout
+    scores = dict(line.split() for line in done.stdout.splitlines() if ".csv  " in line)
+    assert float(scores["screened.csv"]) > float(scores["unscreened.csv"])

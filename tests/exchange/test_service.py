@@ -13,10 +13,13 @@ import pytest
 from fastapi.testclient import TestClient
 
 from exchange.conftest import Join
-from exchange.parties import Party
+from exchange.parties import Party, opened, policy
 from understudy.exchange.auditlog import read_chain
 from understudy.exchange.context import Exchange
 from understudy.exchange.integrity import inspect
+from understudy.exchange.rates import Rates
+from understudy.exchange.refusal import Refused
+from understudy.exchange.service import application
 from understudy.exchange.signing import WINDOW, sign
 from understudy.release.archive import save
 from understudy.release.bundle import Release
@@ -50,6 +53,7 @@ def test_a_generator_is_pushed_approved_and_pulled(
     assert listed["preview"]["kind"] == "table" and len(listed["preview"]["rows"]) == 6
     refused = south.send("GET", f"/releases/{push['id']}/file")
     assert refused.status_code == 403 and "push" in refused.json()["error"]["do"]
+    assert actions(exchange)[-1] == ("south", "refused")
 
     second = south.push(pushed["two"])
     mara.send("POST", f"/pushes/{second['id']}/decision", {"approve": True})
@@ -141,6 +145,7 @@ def test_oversized_truncated_and_altered_uploads_are_refused(
     assert north.push(tmp_path / "cut.zip")["state"] == "refused"
     assert list(exchange.blobs.uploads()) == [] and list(exchange.blobs.kept()) == []
     assert actions(exchange).count(("north", "push refused")) == 2
+    assert actions(exchange).count(("north", "refused")) == 2
     assert sound(exchange)
 
 
@@ -219,11 +224,26 @@ def test_a_code_is_good_for_one_person(web: TestClient, exchange: Exchange, join
     assert south.send("POST", "/members", stolen).status_code == 401
 
 
-def test_too_many_requests_are_told_to_wait(exchange: Exchange, web: TestClient) -> None:
-    answers = [web.get("/api/v1/releases") for _ in range(40)]
-    assert [answer.status_code for answer in answers[:30]] == [401] * 30
-    assert answers[-1].status_code == 429 and int(answers[-1].headers["Retry-After"]) >= 1
-    assert len(actions(exchange)) <= 31  # a flood does not fill the log
+def test_too_many_requests_are_told_to_wait(tmp_path: Path) -> None:
+    exchange = opened(policy(tmp_path, limits={"strangers": 12}))  # three, then one in 5 s
+    with TestClient(application(exchange)) as web:
+        answers = [web.get("/api/v1/releases") for _ in range(30)]
+        assert [answer.status_code for answer in answers[:3]] == [401] * 3
+        waits = [a.headers["Retry-After"] for a in answers if a.status_code == 429]
+        assert len(waits) > 10 and set(map(int, waits)) <= set(range(1, 6))
+        told = len(actions(exchange))
+        assert told == len(answers) - len(waits)  # a flood does not fill the log
+
+
+def test_a_rate_is_for_each_name_and_comes_back_with_time() -> None:
+    rates = Rates(minute=60)
+    for _ in range(15):
+        rates.take("north", now=0.0)
+    with pytest.raises(Refused) as refusal:
+        rates.take("north", now=0.0)
+    assert refusal.value.wait == 1
+    rates.take("south", now=0.0)
+    rates.take("north", now=1.0)
 
 
 def test_pages_need_a_link_that_works_once(join: Join, web: TestClient) -> None:

@@ -23,7 +23,17 @@ from understudy.exchange.models import Member
 from understudy.exchange.refusal import Refused
 from understudy.exchange.signing import Stamp
 
-__all__ = ["COOKIE", "Caller", "Desk", "Form", "Visitor", "csrf", "exchange_of", "signed_by"]
+__all__ = [
+    "COOKIE",
+    "Caller",
+    "Desk",
+    "Form",
+    "Visitor",
+    "csrf",
+    "exchange_of",
+    "note_refusal",
+    "signed_by",
+]
 
 COOKIE = "understudy"
 _HEADER = APIKeyHeader(
@@ -66,12 +76,18 @@ def signed_by(request: Request, header: str | None, body: bytes, identity: str =
             member = authenticate(session, stamp, *asked)
     except Refused as refusal:
         exchange.strangers.take(address(request))
-        with exchange.database.writing() as session:
-            said = dict(found=refusal.found, path=request.url.path[:200], address=address(request))
-            record(session, named, "refused", **said)
+        note_refusal(request, named, refusal)
         raise
     exchange.members.take(named)
+    request.state.member = named  # what is refused from here on is known to be this member's
     return member or Member(name=named, identity=identity, role="member")
+
+
+def note_refusal(request: Request, named: str, refusal: Refused) -> None:
+    """A line of the audit log."""
+    said = dict(found=refusal.found, path=request.url.path[:200], address=address(request))
+    with exchange_of(request).database.writing() as session:
+        record(session, named, "refused", **said)
 
 
 async def _caller(request: Request, header: Annotated[str | None, Depends(_HEADER)]) -> Member:
@@ -102,7 +118,8 @@ def _visitor(request: Request) -> Seen:
         exchange.strangers.take(address(request))
         raise Refused(401, "somebody who has signed in", "nobody", "run: understudy exchange open")
     exchange.members.take(member.name)
-    return Seen(member, csrf(token))
+    request.state.seen = Seen(member, csrf(token))  # for the page of a refusal, if it comes to one
+    return request.state.seen
 
 
 Visitor = Annotated[Seen, Depends(_visitor)]

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from understudy import __version__
 from understudy.exchange import api
+from understudy.exchange.access import note_refusal
 from understudy.exchange.context import Exchange
 from understudy.exchange.database import GONE
 from understudy.exchange.pages import routes
@@ -26,6 +27,7 @@ __all__ = ["application"]
 
 _log = logging.getLogger(__name__)
 _SMALL = 64 << 10  # bytes of any body but a piece of an upload
+_NOTED = (403, 413, 507)  # of members: what they may not do, too much, no room
 _HEADERS = {
     b"content-security-policy": b"default-src 'none'; script-src 'self'; style-src 'self'; "
     b"img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
@@ -70,6 +72,9 @@ def application(exchange: Exchange) -> FastAPI:
 async def _answer(request: Request, error: Exception) -> Response:
     """A refusal in the form that the caller reads."""
     refusal = _as_refusal(error)
+    named = getattr(request.state, "member", None)
+    if named and refusal.status in _NOTED:
+        await run_in_threadpool(note_refusal, request, named, refusal)
     headers = {"Retry-After": str(refusal.wait)} if refusal.wait else {}
     if request.url.path.startswith("/api/") or request.url.path == "/openapi.json":
         return JSONResponse(refusal.body, refusal.status, headers)
