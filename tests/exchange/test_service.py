@@ -246,6 +246,18 @@ def test_a_rate_is_for_each_name_and_comes_back_with_time() -> None:
     rates.take("north", now=1.0)
 
 
+def test_a_stranger_uses_up_no_requests_of_the_member_it_names(
+    exchange: Exchange, web: TestClient, join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join("north")
+    counted: list[str] = []
+    monkeypatch.setattr(exchange.members, "take", counted.append)
+    stranger = Party(web, exchange, "north")  # with a key of its own
+    asked = {"identity": stranger.identity, "code": "0" * 32}
+    assert stranger.send("POST", "/members", asked).status_code == 403
+    assert counted == [] and actions(exchange)[-1] == ("a stranger", "refused")
+
+
 def test_pages_need_a_link_that_works_once(join: Join, web: TestClient) -> None:
     north = join("north")
     assert web.get("/").status_code == 401
