@@ -12,17 +12,17 @@ import pytest
 
 BENCH = Path(__file__).parents[1] / "bench"
 LIBRARIES = {  # used by the others, nothing to run
-    "common", "flower_sum", "measures", "perturbation", "rivals", "rivals_fedsyn", "rivals_pgm",
-    "tablescores",
-    "tablesets",
+    "common", "flower_sum", "kernels", "measures", "perturbation", "rivals", "rivals_fedsyn",
+    "rivals_pgm", "tablescores", "tablesets", "whole",
 }  # fmt: skip
 SMALLER = {  # of the benches with many cells, one of each kind of run is enough here
+    "baselines": ["--only", "fedavg, epilepsy"],
     "dp_fed_wae": ["--seeds", "0", "--cells", "none"],
     "fedstdg": ["--seeds", "0", "--part", "grid", "plain", "--data", "sine"],
     "signds": ["--seeds", "0", "--case", "a9a-logistic", "--epsilon", "8"],
 }
 OWN_ROWS = {  # made up, or bundled
-    "dpsgd", "exchange", "images", "network", "secure_sum", "speed", "tables",
+    "dpsgd", "exchange", "images", "network", "secure_sum", "speed", "spread", "tables",
 }  # fmt: skip
 NAMES = sorted(path.stem for path in BENCH.glob("*.py") if path.stem not in LIBRARIES)
 

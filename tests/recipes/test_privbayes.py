@@ -77,7 +77,7 @@ def test_two_parents_tell_what_neither_does_alone() -> None:
 def test_it_is_three_sums_or_two_and_verifies(tmp_path: Path) -> None:
     made = released(frame(400), tmp_path / "out", privacy={"epsilon": 1.0})
     assert [p.parts[0].name for p in made.plan.phases] == ["histograms", "pairs", "tables"]
-    assert made.claims[0].epsilon == pytest.approx(1.0, rel=1e-3)
+    assert 0.98 < made.claims[0].epsilon <= 1.0
     assert not verify(tmp_path / "out", RECIPES).notes
     public = study(
         "privbayes", 2, schema=schema(), privacy={"epsilon": 1.0}, recipe={"network": ["b < a"]}

@@ -26,6 +26,7 @@ __all__ = [
     "number",
     "percent",
     "percentage",
+    "tidy",
     "upper",
 ]
 
@@ -80,7 +81,7 @@ def in_words(claim: Claim) -> ClaimWords:
     return ClaimWords(
         title=f"Against {claim.adversary}",
         unit=claim.unit,
-        statement=_tidy(claim.words),
+        statement=tidy(claim.words),
         private=claim.private,
         epsilon="no ε" if claim.epsilon is None else f"ε = {upper(claim.epsilon)}",
         delta=f"δ = {upper(claim.delta)}",
@@ -193,7 +194,7 @@ def _covered(claim: Claim) -> tuple[str, ...]:
     )
 
 
-def _tidy(text: str) -> str:
+def tidy(text: str) -> str:
     """Keep "ε = 1" on one line and write powers of ten as such."""
     text = re.sub(r"\b\d[\d.]*e[-+]\d+", lambda found: number(float(found[0])), text)
     return re.sub(r"([εδ]) = ", "\\1\u00a0=\u00a0", text)

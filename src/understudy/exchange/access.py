@@ -118,7 +118,8 @@ def _visitor(request: Request) -> Seen:
         exchange.strangers.take(address(request))
         raise Refused(401, "somebody who has signed in", "nobody", "run: understudy exchange open")
     exchange.members.take(member.name)
-    return Seen(member, csrf(token))
+    request.state.seen = Seen(member, csrf(token))  # for the page of a refusal, if it comes to one
+    return request.state.seen
 
 
 Visitor = Annotated[Seen, Depends(_visitor)]

@@ -42,13 +42,14 @@ SORTS: dict[str, Callable[[ReleaseView], Any]] = {
 
 @dataclass(frozen=True)
 class Asked:
-    """Which releases, and in what order; empty means any."""
+    """Which releases, and in what order; empty means any. ``covers`` is a class they draw."""
 
     sort: str = "newest"
     recipe: str = ""
     member: str = ""
     unit: str = ""
     epsilon: float | None = None
+    covers: str = ""
 
     def __call__(self, release: ReleaseView) -> bool:
         """Whether a release is one of them."""
@@ -57,6 +58,7 @@ class Asked:
             and self.member in ("", release.member)
             and self.unit in ("", release.unit)
             and (self.epsilon is None or release.epsilon <= self.epsilon)
+            and (not self.covers or release.classes.get(self.covers, 0) > 0)
         )
 
 

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import base64
 import io
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from understudy.data.column import Column, bounds
 from understudy.data.records import Records
+from understudy.data.scale import from_unit, to_unit
 from understudy.data.schema import Schema
 from understudy.release.bundle import Release
 
 __all__ = ["preview"]
 
-_ROWS, _SHOWN, _COLUMNS, _BINS, _BARS = 400, 6, 24, 12, 12
-_CLASSES, _EACH, _SERIES = 10, 8, 5
+_ROWS, _SHOWN, _COLUMNS, _BINS, _BARS = 400, 6, 36, 20, 12
+_CLASSES, _EACH, _SERIES, _CHANNELS = 10, 8, 5, 12
 _SEED = 1  # the same for all, so that nobody can pick rows that flatter
 
 
@@ -36,7 +38,8 @@ def preview(release: Release) -> dict[str, Any]:
 def _table(schema: Schema, drawn: Records) -> dict[str, Any]:
     frame = drawn.frame
     assert frame is not None
-    shown = schema.columns[:_COLUMNS]
+    label_first = sorted(schema.columns, key=lambda column: column.name != schema.label)
+    shown = label_first[:_COLUMNS]
     head = frame[[column.name for column in shown]].head(_SHOWN)
     rows = [[_cell(value) for value in row] for row in head.itertuples(index=False)]
     columns = [_bars(column, frame[column.name].to_numpy()) for column in shown]
@@ -51,16 +54,28 @@ def _cell(value: Any) -> str:
 def _bars(column: Column, values: np.ndarray) -> dict[str, Any]:
     """A column's name and how often each value, or each range of values, was drawn."""
     if column.kind in ("numeric", "integer"):
-        numbers = values.astype(float)
-        counts, edges = np.histogram(numbers[np.isfinite(numbers)], _BINS, bounds(column))
-        labels = [f"{edge:.4g}" for edge in edges[:-1]]
-        return _counted(column, "numeric", labels, counts)
+        return _histogram(column, values.astype(float))
     if column.kind in ("date", "timestamp"):
         years, counts = np.unique([str(value)[:4] for value in values], return_counts=True)
         return _counted(column, "years", years.tolist(), counts)
     names, counts = np.unique(values.astype(str), return_counts=True)
-    order = np.argsort(-counts)[:_BARS]
+    order = np.argsort(-counts, kind="stable")[:_BARS]
     return _counted(column, "categories", [str(names[i])[:40] for i in order], counts[order])
+
+
+def _histogram(column: Column, numbers: np.ndarray) -> dict[str, Any]:
+    """On the public range, so that all releases of an exchange can be held against each other."""
+    low, high = bounds(column)
+    known = numbers[np.isfinite(numbers)]
+    if column.kind == "integer" and high - low < _BINS:
+        values = np.arange(low, high + 1)
+        counts, labels = (known[:, None] == values).sum(0), [f"{value:.0f}" for value in values]
+    else:
+        counts, _ = np.histogram(to_unit(column, known), _BINS, (0, 1))
+        edges = from_unit(column, np.linspace(0, 1, _BINS + 1))
+        labels = [f"{start:.4g} to {end:.4g}" for start, end in pairwise(edges)]
+    ends = [f"{low:.6g}", f"{high:.6g}"]
+    return {**_counted(column, "numeric", labels, counts), "ends": ends}
 
 
 def _counted(column: Column, kind: str, labels: list[str], counts: np.ndarray) -> dict[str, Any]:
@@ -71,11 +86,12 @@ def _lines(schema: Schema, drawn: Records) -> dict[str, Any]:
     """A few series, channel by channel."""
     assert drawn.series is not None
     some = drawn.series[:_SERIES].astype(float).round(4)
-    names = [column.name for column in schema.columns]
+    shown = schema.columns[:_CHANNELS]
     channels = [
-        {"name": name, "lines": some[:, :, i].tolist()} for i, name in enumerate(names[:_CLASSES])
+        {"name": column.name, "range": bounds(column), "lines": some[:, :, i].tolist()}
+        for i, column in enumerate(shown)
     ]
-    return {"kind": "series", "channels": channels, "more": max(0, len(names) - _CLASSES)}
+    return {"kind": "series", "channels": channels, "more": len(schema.columns) - len(shown)}
 
 
 def _sheet(release: Release) -> dict[str, Any]:

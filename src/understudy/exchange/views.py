@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -40,6 +41,7 @@ class ReleaseView:
     together: float
     parameters: int
     classes: dict[str, float]
+    conditional: bool
     preview: dict[str, Any] = field(repr=False)
 
     @classmethod
@@ -127,6 +129,10 @@ class BudgetView:
     steps: list[tuple[float, float]]
     """(when, ε so far) of each push that counts, in order."""
 
+    def before(self, when: float) -> float:
+        """ε that had been spent by the pushes before this moment."""
+        return max((epsilon for begun, epsilon in self.steps if begun < when), default=0.0)
+
     @property
     def left(self) -> float:
         """How far it is to the cap; costs do not add up exactly, so this is a lower bound."""
@@ -143,6 +149,11 @@ class MemberView:
     revoked: float | None
     fingerprint: str
     budgets: list[BudgetView]
+
+    @property
+    def together(self) -> float:
+        """ε at most, if all its datasets were the same rows: simply added up."""
+        return math.fsum(budget.epsilon for budget in self.budgets)
 
     @classmethod
     def of(cls, member: Member, budgets: list[BudgetView]) -> MemberView:

@@ -6,90 +6,94 @@ plain ones; each has the visitor's CSRF value.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 from fastapi import Path as InPath
+from fastapi import Query as Asked
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from sqlalchemy.orm import Session
 
 from understudy.exchange import members, pool, pushes
 from understudy.exchange.access import COOKIE, Desk, Form, Seen, Visitor, address
 from understudy.exchange.api import pushes_of
+from understudy.exchange.context import Exchange
+from understudy.exchange.models import Member
+from understudy.exchange.pages.compare import Unlike, unlike
+from understudy.exchange.pages.query import Query
+from understudy.exchange.pages.words import templates
 from understudy.exchange.refusal import Refused
-from understudy.privacy.account import round_up
+from understudy.exchange.views import BudgetView, ReleaseView
 
 __all__ = ["refused", "router"]
 
 _HERE = Path(__file__).parent
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
-router = APIRouter(include_in_schema=False)
-_templates = Environment(
-    loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined
-)
+_SAID = {
+    "approve": "Approved: it is in the pool now.",
+    "reject": "Rejected: its member is told why.",
+    "withdraw": "Withdrawn: it is no longer in the pool.",
+}
+_LINK = ("This link no longer works", "It was used already, or more than two minutes have passed.")
+_OTHER = ("That did not work", "Nothing was changed.")
+_REFUSED = {
+    401: ("Please sign in", "These pages are for members of this exchange."),
+    403: ("You may not do this", "Your role does not allow it, or the form was not from here."),
+    404: ("Nothing is here", "It may have been withdrawn, or the address is mistyped."),
+    409: ("This has changed meanwhile", "Somebody else was quicker, or it was done before."),
+    429: ("Too many requests", "Wait a little, then load the page again."),
+    503: ("The exchange cannot answer just now", "Nothing is lost. Load the page again soon."),
+}
 Number = Annotated[str, InPath(pattern="^[0-9a-f]{16}$")]
-
-
-def _day(when: float | None) -> str:
-    if when is None:
-        return "–"
-    return datetime.fromtimestamp(when, timezone.utc).strftime("%-d %b %Y, %H:%M UTC")
-
-
-def _weight(count: int) -> str:
-    return f"{count / 1e6:.1f} MB" if count >= 100_000 else f"{count / 1e3:.1f} kB"
-
-
-_templates.filters.update(day=_day, weight=_weight, eps=round_up)
+Review = tuple[ReleaseView, BudgetView, list[BudgetView], list[Unlike]]
+router = APIRouter(include_in_schema=False)
 
 
 def _page(request: Request, name: str, seen: Seen | None, **shown: Any) -> HTMLResponse:
-    exchange = request.app.state.exchange
-    html = _templates.get_template(name).render(
-        exchange=exchange.policy.about.name,
-        asked=exchange.policy.requirements,
+    policy = request.app.state.exchange.policy
+    html = templates.get_template(name).render(
+        about=policy.about,
+        asked=policy.requirements,
         visitor=seen.member if seen else None,
+        pages=_pages(seen.member) if seen else (),
         csrf=seen.csrf if seen else "",
         path=request.url.path,
+        now=time.time(),
         **shown,
     )
     return HTMLResponse(html)
 
 
+def _pages(member: Member) -> tuple[tuple[str, str], ...]:
+    own = (("/", "Pool"), ("/me", "My pushes"))
+    return (
+        own if member.role == "member" else (*own, ("/queue", "Approvals"), ("/members", "Members"))
+    )
+
+
 def refused(request: Request, refusal: Refused, headers: Mapping[str, str]) -> Response:
     """A refusal as a page."""
-    page = _page(request, "refused.html", None, refusal=refusal)
+    link = request.url.path == "/enter" and refusal.status == 403
+    heading, sentence = _LINK if link else _REFUSED.get(refusal.status, _OTHER)
+    shown = dict(refusal=refusal, heading=heading, sentence=sentence)
+    shown["entering"] = link or refusal.status == 401
+    page = _page(request, "refused.html", getattr(request.state, "seen", None), **shown)
     page.status_code = refusal.status
     page.headers.update(headers)
     return page
 
 
 @router.get("/")
-def gallery(
-    request: Request,
-    desk: Desk,
-    seen: Visitor,
-    sort: str = "newest",
-    recipe: str = "",
-    member: str = "",
-) -> HTMLResponse:
+def gallery(request: Request, desk: Desk, seen: Visitor) -> HTMLResponse:
     """The pool."""
-    asked = pool.Asked(sort if sort in pool.SORTS else "newest")
+    asked = Query.of(request.query_params)
     with desk.database.reading() as session:
-        everything = pool.releases(session, asked)
+        everything = pool.releases(session, pool.Asked(asked.sort))
         may = pool.may_pull(desk, session, seen.member)
-    shown = list(filter(replace(asked, recipe=recipe, member=member), everything))
-    choices = {
-        "sort": (asked.sort, sorted(pool.SORTS)),
-        "recipe": (recipe, sorted({each.recipe for each in everything})),
-        "member": (member, sorted({each.member for each in everything})),
-    }
-    given = dict(releases=shown, total=len(everything), choices=choices, may_pull=may)
-    return _page(request, "gallery.html", seen, **given)
+    return _page(request, "gallery.html", seen, may_pull=may, **asked.shown(everything))
 
 
 @router.get("/releases/{id}")
@@ -98,9 +102,19 @@ def release(request: Request, desk: Desk, seen: Visitor, id: Number) -> HTMLResp
     with desk.database.reading() as session:
         found = pool.detail(session, seen.member, id)
         may = pool.may_pull(desk, session, seen.member)
-        spent = pool.budgets(desk, session, found.release.member)
-    budget = next(each for each in spent if each.dataset == found.release.dataset)
-    return _page(request, "release.html", seen, detail=found, may_pull=may, budget=budget)
+        review = _review(desk, session, found.release)
+    deciding = found.release.state == "pending" and seen.member.role != "member"
+    _, budget, others, odd = review
+    shown = dict(detail=found, may_pull=may, deciding=deciding)
+    return _page(request, "release.html", seen, budget=budget, others=others, unlike=odd, **shown)
+
+
+def _review(desk: Exchange, session: Session, found: ReleaseView) -> Review:
+    """A release, what its member has spent on this data and on other data, and what is odd."""
+    spent = pool.budgets(desk, session, found.member)
+    own = next(each for each in spent if each.dataset == found.dataset)
+    others = [each for each in spent if each is not own]
+    return found, own, others, unlike(found, pool.releases(session, pool.Asked()))
 
 
 @router.get("/releases/{id}/file")
@@ -111,21 +125,23 @@ def file(desk: Desk, seen: Visitor, id: Number) -> FileResponse:
 
 
 @router.get("/me")
-def own(request: Request, desk: Desk, seen: Visitor) -> HTMLResponse:
+def own(request: Request, desk: Desk, seen: Visitor, said: str = "") -> HTMLResponse:
     """The visitor's pushes and budgets."""
     with desk.database.reading() as session:
         spent = pool.budgets(desk, session, seen.member.name)
     mine = pushes_of(desk, seen.member.name)
-    return _page(request, "me.html", seen, pushes=mine, budgets=spent)
+    shown = dict(pushes=mine, budgets=spent, said=_SAID.get(said, ""))
+    busy = any(each.state in ("uploading", "checking") for each in mine)
+    return _page(request, "me.html", seen, busy=busy, **shown)
 
 
 @router.get("/queue")
-def queue(request: Request, desk: Desk, seen: Visitor) -> HTMLResponse:
+def queue(request: Request, desk: Desk, seen: Visitor, said: str = "") -> HTMLResponse:
     """What waits for a steward, each with what its member has spent on all data."""
     with desk.database.reading() as session:
         waiting = pool.queue(session, seen.member)
-        spent = {each.member: pool.budgets(desk, session, each.member) for each in waiting}
-    return _page(request, "queue.html", seen, waiting=waiting, spent=spent)
+        reviews = [_review(desk, session, each) for each in waiting]
+    return _page(request, "queue.html", seen, waiting=reviews, said=_SAID.get(said, ""))
 
 
 @router.get("/members")
@@ -133,7 +149,8 @@ def people(request: Request, desk: Desk, seen: Visitor) -> HTMLResponse:
     """Everybody, and privacy spent over time."""
     with desk.database.reading() as session:
         found = pool.members(desk, session, seen.member)
-    return _page(request, "members.html", seen, members=found)
+    since = min(each.joined for each in found)
+    return _page(request, "members.html", seen, members=found, since=since)
 
 
 @router.post("/releases/{id}/decision")
@@ -143,19 +160,20 @@ def decide(desk: Desk, seen: Visitor, form: Form, id: Number) -> Response:
     if (verdict := form.get("verdict")) not in ("approve", "reject"):
         raise Refused(422, "approve or reject", "neither", "use the buttons")
     pushes.decide(desk, seen.member, id, verdict == "approve", form.get("why", "")[:500])
-    return RedirectResponse("/queue", 303)
+    return RedirectResponse(f"/queue?said={verdict}", 303)
 
 
 @router.post("/releases/{id}/withdraw")
 def withdraw(desk: Desk, seen: Visitor, form: Form, id: Number) -> Response:
     """Out of the pool."""
-    pushes.withdraw(desk, seen.member, id)
-    return RedirectResponse("/me", 303)
+    gone = pushes.withdraw(desk, seen.member, id)
+    own = gone.member == seen.member.name
+    return RedirectResponse("/me?said=withdraw" if own else "/queue?said=withdraw", 303)
 
 
 @router.get("/enter")
 def enter(
-    request: Request, desk: Desk, code: Annotated[str, Query(max_length=100)] = ""
+    request: Request, desk: Desk, code: Annotated[str, Asked(max_length=100)] = ""
 ) -> Response:
     """Sign in by the link that `understudy exchange open` printed."""
     desk.strangers.take(address(request))
