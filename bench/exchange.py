@@ -1,10 +1,10 @@
-"""An exchange under load: pushes and pulls of 5 MB releases by many members at once.
+"""An exchange under load: pushes and pulls of 4 MB releases by many members at once.
 
     python bench/exchange.py [--quick] [--json FILE] [--database URL]
 
 The service is a process of its own, as `understudy exchange serve` starts it, with SQLite or the
 database that is named; members are threads of this process, on the same cores. Each pushes one
-release of its own (most of it is the sample of 20,000 rows), all at the same time. Then every
+release of its own (most of it is the sample of 38,000 rows), all at the same time. Then every
 member pulls two releases of others, all at the same time. Seconds are those that a member waits:
 ``sent`` until all bytes are there, ``checked`` until the checks are over, ``pulled`` until the file
 is there and its hash was compared. At the end every release is in the pool, and store and database
@@ -43,6 +43,7 @@ database = "{database}"
 [limits]
 strangers = 100000
 requests = 100000
+sample_rows = 50000
 """
 
 
@@ -51,7 +52,7 @@ def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--database", default="", help="postgresql://…; by default SQLite")
     options = parser.parse_args()
-    members, rows, pulls = (4, 500, 8) if options.quick else (50, 20_000, 100)
+    members, rows, pulls = (4, 500, 8) if options.quick else (50, 38_000, 100)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         releases = [made(folder / f"member-{i}.zip", rows, i) for i in range(members)]

@@ -43,6 +43,7 @@ MAKERS = {
         "rng.py",
         "simulation/journal.py",
         "deployment/joining.py",  # a site's own
+        "deployment/spreading.py",  # seeded, for sites of a simulation
         "audit/trace.py",  # repeatable on purpose: replay sees no rows
     },
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -94,6 +96,18 @@ def test_several_processes_give_the_points_of_one(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(align, "_WORTH", 1)
     monkeypatch.setattr(align.os, "cpu_count", lambda: 2)
     assert np.array_equal(answer(secret, sent).points, alone)
+
+
+def test_processes_import_nothing_from_the_folder_they_are_started_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may hold others' files, and the processes are told the scalar."""
+    (tmp_path / "cryptography.py").write_text("raise SystemExit(5)", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(align, "_WORTH", 1)
+    monkeypatch.setattr(align.os, "cpu_count", lambda: 2)
+    secret, sent = blind(["a", "b"])
+    assert len(answer(secret, sent)) == 2
 
 
 def test_a_secret_does_not_show_in_its_text() -> None:

@@ -13,12 +13,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from contracts.harness import cases, kind_of, small_shards, small_study
 from contracts.toys import engine
+from recipes.test_joint_critic import study as joint_study
 from understudy.deployment import preview
 from understudy.deployment.preview import Preview
 from understudy.deployment.reception import Report
 from understudy.deployment.status import Promised, Status
 from understudy.privacy.claim import claims
-from understudy.recipes import RECIPES
+from understudy.recipes import RECIPES, build
 
 
 def watched(folder: Path, name: str, unit: str, trust: str) -> tuple[Any, Any, list[Status]]:
@@ -52,6 +53,23 @@ def test_every_recipe_shows_what_it_has_so_far(
     assert bool(shown) == (name != "signds")  # which makes a classifier here
     if shown and kind_of(name) == "table":
         assert len(pd.read_csv(tmp_path / shown)) == 12
+
+
+def test_each_claim_shows_what_was_spent_of_itself_also_where_phases_claim_otherwise(
+    tmp_path: Path,
+) -> None:
+    """Parties' sums come before secret batches, and have other claims than these."""
+    asked = joint_study(0.5)
+    recipe, told = build(asked), []
+    promised = claims(recipe.plan, "os")
+    status = Status("s", recipe.plan.length, (), Promised.of(promised))
+    look = Preview(recipe, Report(status, tmp_path, told.append), "os")
+    for rounds in range(1, recipe.plan.length + 1):
+        look.report.say(claims=look._spent(rounds))
+        so_far = claims(recipe.plan.prefix(rounds), "os")
+        known = {(c.adversary, c.relation): c.epsilon for c in so_far}
+        expected = [known.get((c.adversary, c.relation)) for c in promised]
+        assert [claim.spent for claim in told[-1].claims] == expected and expected[0]
 
 
 def test_between_looks_the_status_says_of_which_round_it_speaks(tmp_path: Path) -> None:

@@ -165,7 +165,8 @@ def test_bombs_and_paths_that_lead_elsewhere_are_refused(
     refused(
         zipped_like(files | {"release.json": nested.getvalue()}, tmp_path / "deep.zip"), "readable"
     )
-    assert not list(tmp_path.parent.rglob("evil"))
+    around = (tmp_path, tmp_path.parent, tmp_path.parent.parent)
+    assert not [folder for folder in around if (folder / "evil").exists()]
     shutil.rmtree(tmp_path)
 
 

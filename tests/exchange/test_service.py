@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,9 @@ from understudy.exchange.rates import Rates
 from understudy.exchange.refusal import Refused
 from understudy.exchange.service import application
 from understudy.exchange.signing import WINDOW, sign
+from understudy.release.archive import save
 from understudy.release.bundle import Release
+from understudy.release.manifest import seal_manifest
 
 
 def actions(exchange: Exchange) -> list[tuple[str, str]]:
@@ -90,6 +93,23 @@ def test_the_cap_holds_for_all_pushes_of_the_same_data(
     (ward_a, _) = north.send("GET", "/me").json()["budgets"]
     assert ward_a["epsilon"] == second["together"] and len(ward_a["steps"]) == 2
     assert sound(exchange)
+
+
+def test_a_sample_that_nobody_can_draw_again_is_refused(
+    join: Join, pushed: dict[str, Path], tmp_path: Path
+) -> None:
+    """It could be anybody's rows: a release may say that other versions made it."""
+    made = Release.load(pushed["one"])
+    files = dict(replace(made, versions={**made.versions, "numpy": "0.0"}).files())
+    frame = made.sample(20, seed=99).frame
+    frame.to_parquet(tmp_path / "others.parquet", index=False)
+    files["sample.parquet"] = (tmp_path / "others.parquet").read_bytes()
+    manifest = json.loads(files["release.json"])
+    digest = hashlib.sha256(files["sample.parquet"]).hexdigest()
+    manifest["files"]["sample.parquet"] = digest
+    save({**files, "release.json": seal_manifest(manifest)}, tmp_path / "forged.zip")
+    push = join("north").push(tmp_path / "forged.zip")
+    assert push["state"] == "refused" and "cannot be compared" in push["reason"]["found"]
 
 
 def test_an_upload_goes_on_where_it_was_cut(join: Join, pushed: dict[str, Path]) -> None:
@@ -224,6 +244,18 @@ def test_a_rate_is_for_each_name_and_comes_back_with_time() -> None:
     assert refusal.value.wait == 1
     rates.take("south", now=0.0)
     rates.take("north", now=1.0)
+
+
+def test_a_stranger_uses_up_no_requests_of_the_member_it_names(
+    exchange: Exchange, web: TestClient, join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join("north")
+    counted: list[str] = []
+    monkeypatch.setattr(exchange.members, "take", counted.append)
+    stranger = Party(web, exchange, "north")  # with a key of its own
+    asked = {"identity": stranger.identity, "code": "0" * 32}
+    assert stranger.send("POST", "/members", asked).status_code == 403
+    assert counted == [] and actions(exchange)[-1] == ("a stranger", "refused")
 
 
 def test_pages_need_a_link_that_works_once(join: Join, web: TestClient) -> None:

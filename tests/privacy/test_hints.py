@@ -53,6 +53,16 @@ def test_an_altered_hint_is_not_believed(hints: Path, searches: list[float], hin
     assert json.loads(path.read_text()) == honest
 
 
+def test_another_machine_of_the_same_folder_searches_for_itself(
+    hints: Path, searches: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processors may round differently, and a plan must be built again to the last digit."""
+    solved()
+    monkeypatch.setattr("platform.node", lambda: "another")
+    solved()
+    assert len(searches) == 2
+
+
 def test_too_little_noise_is_refused_however_close(hints: Path, searches: list[float]) -> None:
     honest = solved()
     (path,) = hints.iterdir()

@@ -13,6 +13,7 @@ from contracts.toys import study
 from understudy.data.schema import Column, Schema
 from understudy.data.table import from_frame
 from understudy.errors import ReleaseError, StudyError
+from understudy.privacy.claim import claims
 from understudy.recipes import RECIPES, build
 from understudy.recipes.network import conditional, dependence, given, grow
 from understudy.release.generator import Generator
@@ -82,6 +83,8 @@ def test_it_is_three_sums_or_two_and_verifies(tmp_path: Path) -> None:
     public = study(
         "privbayes", 2, schema=schema(), privacy={"epsilon": 1.0}, recipe={"network": ["b < a"]}
     )
+    said = claims(build(public).plan, "os")[0].caveats
+    assert any("network" in caveat for caveat in said)  # and what it tells is not protected
     assert [p.parts[0].name for p in build(public).plan.phases] == ["histograms", "tables"]
 
 

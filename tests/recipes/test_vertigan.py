@@ -161,6 +161,21 @@ def test_all_parties_take_the_same_batch_and_it_changes_every_step() -> None:
         assert not torch.equal(later, drawn[0][0])
 
 
+def test_a_run_hands_all_parties_the_same_coins(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: dict[int, list[list[int]]] = {0: [], 1: []}
+    sample = Site.sample
+
+    def noted(self: Site, part: str) -> torch.Tensor:
+        found = sample(self, part)
+        drawn[self.ids[0]].append(found[:, 1].tolist())
+        return found
+
+    monkeypatch.setattr(Site, "sample", noted)
+    asked, whole = study(), people()
+    run(asked, [records_of(whole, names) for names in asked.held.columns], seed=0, rows=0)
+    assert len(drawn[0]) > 1 and drawn[0] == drawn[1]
+
+
 def test_noise_of_parties_is_their_own() -> None:
     recipe, data = build(study()), columns(study(), people())
     source = NoiseSource.seeded(Streams.from_seed(1))

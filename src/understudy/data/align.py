@@ -42,6 +42,8 @@ __all__ = ["Blinded", "Secret", "align_here", "answer", "blind", "common", "iden
 _DOMAIN = b"understudy align 1\0"
 _POINT = 32
 _WORTH = 10_000  # points that are worth a process
+# With this process's path for imports: the folder that it was started in is not on it.
+_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from understudy.data.curve import main; main()"
 _DATES = (
     (re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})"), (1, 2, 3)),
     (re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})"), (3, 2, 1)),  # with dots, the day comes first
@@ -142,7 +144,7 @@ def multiplied(found: np.ndarray, scalar: bytes) -> np.ndarray:
 
 def _apart(scalar: bytes, shares: Sequence[bytes]) -> list[bytes]:
     """`times`, in a process for each share; scalar and points go through pipes."""
-    command = [sys.executable, "-m", "understudy.data.curve"]
+    command = [sys.executable, "-c", _PROGRAM, *sys.path]
     with ExitStack() as stack:
         started = [stack.enter_context(Popen(command, stdin=PIPE, stdout=PIPE)) for _ in shares]
         for worker, share in zip(started, shares, strict=True):

@@ -1,7 +1,7 @@
 """Points of Curve25519 times a scalar: what alignment spends its time on.
 
-Also a program of its own, which reads a scalar and points and writes the products: `align` starts
-one for each core. It imports nothing else, so that starting it takes no time.
+Also a program of its own (`main`), which reads a scalar and points and writes the products: `align`
+starts one for each core. It imports nothing else, so that starting it takes no time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
-__all__ = ["REFUSED", "times"]
+__all__ = ["REFUSED", "main", "times"]
 
 REFUSED = 3  # the program's exit code where a point is of small order
 _SIZE = 32
@@ -23,7 +23,8 @@ def times(scalar: bytes, points: bytes) -> bytes:
     return b"".join(key.exchange(point) for point in each)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """The program, from standard input to standard output."""
     given = sys.stdin.buffer.read()
     try:
         sys.stdout.buffer.write(times(given[:_SIZE], given[_SIZE:]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from understudy.data.encode import decode
 from understudy.data.stream import write
@@ -46,10 +47,17 @@ class Preview:
         self._next = time.monotonic() + _PAUSE * (time.monotonic() - begun)
 
     def _spent(self, rounds: int) -> tuple[Promised, ...]:
-        """Every claim with its ε of the rounds so far."""
+        """Every claim with its ε of the rounds so far; None where these claim something else."""
         so_far = claims(self.recipe.plan.prefix(rounds), self.source)
-        whole = self.report.status.claims
-        return tuple(replace(w, spent=s.epsilon) for w, s in zip(whole, so_far, strict=True))
+        spent = {(claim.adversary, claim.relation): claim.epsilon for claim in so_far}
+        each = zip(self.report.status.claims, self._against, strict=True)
+        return tuple(replace(claim, spent=spent.get(who)) for claim, who in each)
+
+    @cached_property
+    def _against(self) -> list[tuple[str, str]]:
+        """Adversary and relation of every claim of the whole run."""
+        whole = claims(self.recipe.plan, self.source)
+        return [(claim.adversary, claim.relation) for claim in whole]
 
     def _sample(self, rounds: int, state: State) -> str:
         """The name of a file of rows; none of images, classifiers, or before a warm start ends."""

@@ -78,9 +78,13 @@ def signed_by(request: Request, header: str | None, body: bytes, identity: str =
         exchange.strangers.take(address(request))
         note_refusal(request, named, refusal)
         raise
+    if member is None:  # anybody can sign with a key of its own, in any name
+        exchange.strangers.take(address(request))
+        request.state.member = "a stranger"
+        return Member(name=named, identity=identity, role="member")
     exchange.members.take(named)
     request.state.member = named  # what is refused from here on is known to be this member's
-    return member or Member(name=named, identity=identity, role="member")
+    return member
 
 
 def note_refusal(request: Request, named: str, refusal: Refused) -> None:

@@ -86,6 +86,7 @@ def examine(
     _check_rows(release)
     checked = verify(path)
     _check_known(checked)
+    _check_sample(checked)
     own = Share.of(claim)
     together = total([*(Share.from_dict(each) for each in earlier), own], rules.delta)
     _check_total(claim, together, rules, len(earlier))
@@ -168,6 +169,16 @@ def _check_known(checked: Checked) -> None:
             "a recipe that this exchange knows, so that its plan can be built again",
             f"recipe {checked.release.recipe!r}",
             "use one of `understudy recipes`, or ask for an update of the exchange",
+        )
+
+
+def _check_sample(checked: Checked) -> None:
+    """A sample of other software may hold any rows: nothing says that the generator drew them."""
+    if any("cannot be compared" in note for note in checked.notes):
+        raise _refuse(
+            "a sample that the generator draws here too",
+            "one that cannot be compared, drawn by other versions or altered",
+            "make the release without a sample (run --rows 0), or with the exchange's versions",
         )
 
 

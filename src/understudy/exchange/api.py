@@ -19,7 +19,6 @@ from understudy.exchange import members, pool, pushes
 from understudy.exchange.access import _HEADER, Caller, Desk, address, signed_by
 from understudy.exchange.auditlog import head
 from understudy.exchange.models import Entry, Push
-from understudy.exchange.refusal import Refused
 from understudy.exchange.signing import NAME
 from understudy.exchange.views import (
     BudgetView,
@@ -104,12 +103,8 @@ def _subscribe(
     request: Request, desk: Desk, asked: Subscription, header: str | None, body: bytes
 ) -> dict[str, Any]:
     stranger = signed_by(request, header, body, asked.identity)
-    try:
-        with desk.database.writing() as session:
-            member = members.subscribe(session, stranger.name, asked.identity, asked.code)
-    except Refused:
-        desk.strangers.take(address(request))  # codes cannot be tried out
-        raise
+    with desk.database.writing() as session:
+        member = members.subscribe(session, stranger.name, asked.identity, asked.code)
     return {"role": member.role, "requirements": desk.policy.told()}
 
 

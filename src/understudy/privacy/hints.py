@@ -1,8 +1,9 @@
 """Solved noise on disk, so that `plan` and `run` of one study search for it once.
 
 What is kept is a hint, never an answer: whoever reads it prices it anew and searches if it does
-not fit, so a file that was altered costs time and nothing else. It is only
-used within `on_disk`: `verify` rebuilds a plan without it.
+not fit, so no file can lower the noise below what keeps ε. It is only used within `on_disk`:
+`verify` rebuilds a plan without it, and refuses a release whose noise is not the searched one. So a
+file that was altered by a little, to more noise, wastes a run.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -45,9 +47,9 @@ def kept(problem: object, fits: Callable[[float], bool], solve: Callable[[], flo
 
 
 def _path(problem: object) -> Path:
-    """A file by the problem and the versions that would solve it."""
+    """A file by the problem, and the machine and versions that would solve it."""
     versions = [importlib.metadata.version(name) for name in _SOLVERS]
-    name = repr((problem, versions))
+    name = repr((problem, versions, platform.node()))
     folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(folder, "understudy", "noise", hashlib.sha256(name.encode()).hexdigest())
 

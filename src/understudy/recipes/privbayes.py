@@ -47,6 +47,7 @@ _SHARES = {"histograms": 0.2, "pairs": 0.5, "tables": 1.0}  # of ε, when each s
 _CODES = (16, 12, 8, 6, 4)
 _USEFUL = 4.0  # deviations of the noise that an average cell is to hold: the paper's θ
 _MOST = 2**25  # cells of one sum
+_GIVEN = "the network is one that the study declares public: what it tells of rows is not protected"
 
 
 @dataclass(frozen=True)
@@ -282,12 +283,14 @@ def _check_size(sums: Sums, parts: list[str]) -> None:
 def _plan(study: Study, sums: Sums, parts: list[str]) -> PrivacyPlan:
     """One sum after the other, each with its share of ε; a row's counts have norm 1 in each."""
     plan, privacy = None, study.privacy
+    notes = () if "pairs" in parts else (_GIVEN,)
     for part in parts:
         epsilon = privacy.epsilon and privacy.epsilon * _SHARES[part]
         clip = privacy.clip if privacy.unit == "site" else None
         asked = replace(privacy, epsilon=epsilon, clip=clip)
         terms, size = Terms(bound=1.0, combine="sum"), sum(sums.sizes[part])
         plain = replace(study, cohort=Cohort(), privacy=asked)
-        plan = noised_plan(plain, PrivBayes.info, {part: (size,)}, terms, rounds=1, before=plan)
+        shape, of = {part: (size,)}, PrivBayes.info
+        plan = noised_plan(plain, of, shape, terms, rounds=1, before=plan, notes=notes)
     assert plan is not None
     return plan

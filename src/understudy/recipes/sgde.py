@@ -39,7 +39,7 @@ from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Study
 from understudy.training import optim
-from understudy.training.dpsgd import RecordBatch, clipped_gradients, pieces
+from understudy.training.dpsgd import RecordBatch, clipped_gradients, of_sites, pieces
 from understudy.training.optim import Adam, Optimiser, Sgd
 
 __all__ = ["SGDE", "build"]
@@ -108,8 +108,8 @@ class SGDE(SharedVAE[SGDEOptions]):
         batch = pieces(site.data.x, site.data.y, drawn, len(site) * classes, noise[order])
         mechanism = clipping(self.plan.own.parts[0])
         params, bound = vae.unpack(self.spec, flat.flatten(0, 1)), mechanism.bound / mechanism.rows
-        total = clipped_gradients(self._losses, params, batch, bound).value
-        return Bounded(total.reshape(flat.shape), mechanism.bound, self.plan.unit)
+        total = clipped_gradients(self._losses, params, batch, bound)
+        return of_sites(total, classes, mechanism.rows, self.plan.unit)
 
     def _losses(self, params: Mapping[str, Tensor], records: RecordBatch) -> Tensor:
         """One number per record, which no other record moves."""

@@ -25,10 +25,18 @@ from understudy.nets.layers import Params, Tapped, concatenated
 from understudy.nets.pergrad import RecordGradients, formed_size
 from understudy.nets.stacked import in_threads
 from understudy.privacy.clip import Bounded
+from understudy.privacy.terms import Unit
 from understudy.training.batches import padded
 from understudy.training.loop import chunk_size
 
-__all__ = ["RecordBatch", "RecordLoss", "check_separable", "clipped_gradients", "pieces"]
+__all__ = [
+    "RecordBatch",
+    "RecordLoss",
+    "check_separable",
+    "clipped_gradients",
+    "of_sites",
+    "pieces",
+]
 
 # Kernels round differently for batches of different size, so one record can move the others'
 # gradients in their last digits. Clipping this much below the bound leaves room for it. Sums are
@@ -82,6 +90,15 @@ def clipped_gradients(
                 summed, names
             )
     return Bounded(total, bound, "record")
+
+
+def of_sites(sums: Bounded, nets: int, rows: int, unit: Unit) -> Bounded:
+    """Sums of the ``nets`` of each site, ``[C·K, P]``, as one vector of the site, ``[C, K, P]``.
+
+    Guarantee: a record is at one net, so it moves the whole vector by that net's bound; a unit
+    of up to ``rows`` records moves it by as many bounds, wherever they are.
+    """
+    return Bounded(sums.value.unflatten(0, (-1, nets)), sums.sensitivity * rows, unit)
 
 
 Block = tuple[slice, slice]  # of the clients, and of the records, of a piece
