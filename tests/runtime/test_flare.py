@@ -59,7 +59,8 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def net(keys: Path) -> Iterator[Net]:
+def net(keys: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Net]:
+    monkeypatch.setattr(flare, "_ANSWER", 5)
     port, hub = free_port(), keys / "hub"
     tls = Tls(hub / "ca.pem", hub / "tls.pem", hub / "tls.key", "hub")
     transport = FlareTransport(
