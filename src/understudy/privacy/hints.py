@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
-from understudy import __version__
+from understudy.version import __version__
 
 __all__ = ["kept", "on_disk"]
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from understudy import __version__
 from understudy.errors import ReleaseError
 from understudy.release.archive import Archive
 from understudy.release.signature import SIGNATURE_FILE
+from understudy.version import __version__
 
 __all__ = ["FORMAT", "MALFORMED", "MANIFEST", "read_files", "seal_manifest", "versions_here"]
 

@@ -23,11 +23,11 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from understudy import __version__
 from understudy.errors import WireError
 from understudy.federation.recipe import Recipe, Task
 from understudy.privacy.clip import Receipt, Sealed
 from understudy.privacy.terms import Kind
+from understudy.version import __version__
 
 __all__ = [
     "MAX_BODY",
