@@ -10,6 +10,7 @@ from importlib import metadata, resources
 import pytest
 
 import understudy
+from understudy.release.manifest import versions_here
 
 PUBLIC = {
     "Records",
@@ -37,6 +38,19 @@ def test_public_name_is_a_documented_class_or_function(name: str) -> None:
 
 def test_version_is_the_installed_one() -> None:
     assert understudy.__version__ == metadata.version("understudy")
+
+
+def test_a_run_from_source_knows_its_version_without_an_installed_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would else fail when the release is written, after the budget was charged."""
+
+    def version(name: str, found=metadata.version) -> str:
+        assert name != "understudy"
+        return found(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    assert versions_here()["understudy"] == understudy.__version__
 
 
 def test_submodules_do_not_shadow_public_functions() -> None:

@@ -13,6 +13,8 @@ The way through the package::
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from understudy.version import __version__
+
 if TYPE_CHECKING:
     from understudy.data.records import Records
     from understudy.data.schema import Schema
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from understudy.release import Release
     from understudy.simulation import run, verify
     from understudy.study import Study
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Records",

@@ -147,11 +147,15 @@ def _words(hint: Any) -> str:
     return " or ".join(filter(None, (", ".join(names), last)))
 
 
+_PLURALS = {int: "whole numbers", float: "numbers", str: "texts"}
+
+
 def _name(choice: Any) -> str:
     if get_origin(choice) is Literal:
         return _words(choice)
     if get_origin(choice) is tuple:
-        return f"a list of {_name(get_args(choice)[0]).removeprefix('a ')}s"
+        item = get_args(choice)[0]
+        return "a list of " + (_PLURALS.get(item) or _name(item))
     return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(
         choice, toml_value(choice) if isinstance(choice, str) else "a table"
     )

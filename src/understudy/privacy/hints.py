@@ -18,10 +18,12 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
+from understudy.version import __version__
+
 __all__ = ["kept", "on_disk"]
 
 _USED = ContextVar("used", default=False)
-_SOLVERS = ("understudy", "dp-accounting", "numpy", "scipy")
+_SOLVERS = ("dp-accounting", "numpy", "scipy")
 
 
 @contextmanager
@@ -49,7 +51,7 @@ def kept(problem: object, fits: Callable[[float], bool], solve: Callable[[], flo
 def _path(problem: object) -> Path:
     """A file by the problem, and the machine and versions that would solve it."""
     versions = [importlib.metadata.version(name) for name in _SOLVERS]
-    name = repr((problem, versions, platform.node()))
+    name = repr((problem, __version__, versions, platform.node()))
     folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(folder, "understudy", "noise", hashlib.sha256(name.encode()).hexdigest())
 

@@ -13,6 +13,7 @@ import torch
 from understudy.errors import ReleaseError
 from understudy.release.archive import Archive
 from understudy.release.signature import SIGNATURE_FILE
+from understudy.version import __version__
 
 __all__ = ["FORMAT", "MALFORMED", "MANIFEST", "read_files", "seal_manifest", "versions_here"]
 
@@ -23,14 +24,14 @@ _ALWAYS = {"schema.toml", "claims.json", "ledger.jsonl", "card.md"}
 _SAMPLES = {"sample.parquet", "sample.npz"}
 FILES = tuple(sorted({*_ALWAYS, *_SAMPLES, *(f"{role}.safetensors" for role in _ROLES)}))
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
-_PACKAGES = ("dp-accounting", "numpy", "pandas", "pyarrow", "scipy", "torch", "understudy")
+_PACKAGES = ("dp-accounting", "numpy", "pandas", "pyarrow", "scipy", "torch")
 
 
 def versions_here() -> dict[str, str]:
     """What ε and samples are computed with; where it is the same, so are they, to the last bit."""
     found = {name: importlib.metadata.version(name) for name in _PACKAGES}
     processor = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
-    return {**found, "processor": processor}
+    return {**found, "understudy": __version__, "processor": processor}
 
 
 def seal_manifest(manifest: dict[str, Any]) -> bytes:

@@ -16,7 +16,6 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from typing import Any, TypeGuard, get_args
 
 import safetensors
@@ -28,6 +27,7 @@ from understudy.errors import WireError
 from understudy.federation.recipe import Recipe, Task
 from understudy.privacy.clip import Receipt, Sealed
 from understudy.privacy.terms import Kind
+from understudy.version import __version__
 
 __all__ = [
     "MAX_BODY",
@@ -71,7 +71,7 @@ class Agreement:
         """Of a recipe that was built from the study with this hash."""
         plan = json.dumps(recipe.plan.to_dict(), sort_keys=True).encode()
         digest = hashlib.sha256(plan).hexdigest()
-        return cls(study, recipe.schema.hash, digest, version("understudy"))
+        return cls(study, recipe.schema.hash, digest, __version__)
 
     @property
     def hash(self) -> bytes:
