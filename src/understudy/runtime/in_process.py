@@ -26,7 +26,7 @@ __all__ = ["InProcess"]
 
 _CHUNK_BYTES = 128 << 20
 _WORKING_COPIES = 8  # parameters, gradients, two moments, memory in and out, update, slack
-_LEAST = 5  # sites per chunk: fewer are not worth another thread
+_WORTH = 2**22  # numbers of a chunk: with fewer, threads spend their time waiting for Python
 
 
 @dataclass
@@ -60,7 +60,8 @@ class InProcess:
         floats += sum(int(np.prod(part.shape)) for part in parts)
         threads = torch.get_num_threads()
         most = _CHUNK_BYTES // (threads * 4 * _WORKING_COPIES * max(floats, 1))
-        return equal_chunks(sites, min(max(most, 1), 1024), _LEAST)
+        least = max(_WORTH // max(floats, 1), 1)
+        return equal_chunks(sites, min(max(most, 1), 1024), least)
 
     def count_void(self, cohort: np.ndarray, round: int) -> None:
         """A charged round that never finished counts as joined."""
