@@ -15,8 +15,8 @@ import pytest
 import uvicorn
 from typer.testing import CliRunner
 
-from contracts.toys import plain, records
-from exchange.parties import opened, policy
+from contracts.toys import plain
+from exchange.parties import opened, policy, ward
 from understudy.cli import app
 from understudy.data.table import write
 from understudy.exchange.service import application
@@ -86,7 +86,7 @@ def test_members_give_and_take_by_commands(
     assert second in run("exchange", "list", "--keys", north, "--sort", "epsilon")
     assert "refused" in run("exchange", "list", "--own", "--keys", south)
     assert "recomputed" in run("exchange", "show", second, "--keys", north)
-    write(records(80, 3, plain()), tmp_path / "own.csv")
+    write(ward(80, 3), tmp_path / "own.csv")
     run(
         "exchange", "pull", "--keys", north, "-n", 90, "-o", "rows.csv", "--screen", "own.csv",
         "--seed", 0, "-q",
