@@ -45,13 +45,13 @@ from whole import (
     rates,
     ratio,
     take_turns,
-    threads,
     timed,
     whole,
 )
 
 from understudy import Schema, Study, run
 from understudy.data.schema import Column
+from understudy.nets.stacked import torch_threads
 
 TOLERANCE = 1e-4
 CORES = os.cpu_count() or 1
@@ -122,20 +122,24 @@ def _wae(quick: bool) -> dict[str, Any]:
 def _wae_sides(cohort: int, pool: PerCore, quick: bool) -> dict[str, Side]:
     work, updates = kernels.wae_work(cohort), 400 if quick else 2000
     sample = min(cohort, 25)
-    with threads(1):
+    with torch_threads(1):
         _agree(kernels.stacked(*work), kernels.one_by_one(*work, sample))
 
     def kernel(cores: int) -> Turn:
-        with threads(cores):
+        with torch_threads(cores):
             return timed(lambda: kernels.stacked(*work), cohort, max(1, updates // cohort))
 
     def plain() -> Turn:
-        with threads(1):
+        with torch_threads(1):
             return timed(lambda: kernels.one_by_one(*work, sample), sample, 50 // sample)
 
+    def on_threads(number: int) -> Turn:
+        with torch_threads(number):
+            return whole(cohort, updates)
+
     return {
-        "whole, one": lambda: whole(cohort, updates, workers=1),
-        "whole, all": lambda: whole(cohort, updates, workers=CORES),
+        "whole, one": lambda: on_threads(1),
+        "whole, all": lambda: on_threads(CORES),
         "kernel, one": lambda: kernel(1),
         "kernel, all": lambda: kernel(CORES),
         "loop, one": plain,
@@ -147,7 +151,7 @@ def _kernel_vs_cores(kernel: Any, clients: int, pool: PerCore, quick: bool) -> t
     """Rates of a kernel and of the loops, both on all cores, and their ratio."""
 
     def stacked() -> Turn:
-        with threads(CORES):
+        with torch_threads(CORES):
             return timed(kernel, clients)
 
     each = clients // CORES
@@ -163,7 +167,7 @@ def _kernel_vs_cores(kernel: Any, clients: int, pool: PerCore, quick: bool) -> t
 def _conv(quick: bool) -> dict[str, Any]:
     """One epoch over 120 images in batches of 32."""
     work = kernels.conv_work(4 if quick else 12)
-    with threads(1):
+    with torch_threads(1):
         _agree(kernels.conv_stacked(*work), kernels.conv_one_by_one(*work, 2))
     kernel, clients = (lambda: kernels.conv_stacked(*work)), len(work[3].steps)
     found, against = _kernel_vs_cores(kernel, clients, PerCore(kernels.conv_clients), quick)
@@ -176,7 +180,7 @@ def _conv(quick: bool) -> dict[str, Any]:
 def _recurrent(quick: bool) -> dict[str, Any]:
     """Five Adam epochs over ten series each, one batch an epoch."""
     work = kernels.series_work(20 if quick else 50)
-    with threads(1):
+    with torch_threads(1):
         _agree(kernels.series_stacked(*work), kernels.series_one_by_one(*work, 2))
     kernel, clients = (lambda: kernels.series_stacked(*work)), len(work[2].steps)
     found, against = _kernel_vs_cores(kernel, clients, PerCore(kernels.series_clients), quick)

@@ -11,9 +11,8 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -78,17 +77,6 @@ def timed(work: Callable[[], object], updates: int, again: int = 1) -> Turn:
     return Turn(updates * again, time.perf_counter() - begun, time.process_time() - busy)
 
 
-@contextmanager
-def threads(number: int) -> Iterator[None]:
-    """Run torch on so many."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 # --- the whole path ----------------------------------------------------------------------
 
 
@@ -110,8 +98,8 @@ def study(folder: Path, cohort: int, rounds: int) -> Study:
     return Study.parse(tables, schema=schema, base=folder)
 
 
-def whole(cohort: int, updates: int, **options: Any) -> Turn:
-    """One run as a user has it; ``options`` go to `run`."""
+def whole(cohort: int, updates: int) -> Turn:
+    """One run as a user has it."""
     rounds, stamps = max(2, updates // cohort), []
 
     def noted(*told: Any) -> None:
@@ -120,7 +108,7 @@ def whole(cohort: int, updates: int, **options: Any) -> Turn:
 
     with tempfile.TemporaryDirectory() as name:
         asked = study(Path(name), cohort, rounds)
-        run(asked, out=Path(name) / "release", rows=0, progress=noted, **options)
+        run(asked, out=Path(name) / "release", rows=0, progress=noted)
     (begun, busy), (ended, used) = stamps[0], stamps[-1]
     return Turn(cohort * rounds, ended - begun, used - busy)
 

@@ -148,7 +148,6 @@ def evaluate(
         "--attacks",
         help="Also attack the rows: --real are members, --test (needed) are controls.",
     ),
-    seed: int = typer.Option(0, help="Seed of the classifiers and pictures."),
     force: bool = typer.Option(False, "--force", help="Overwrite an earlier report."),
     quiet: bool = QUIET,
     json: bool = JSON,
@@ -171,7 +170,6 @@ def evaluate(
         from understudy.evaluation.compare import evaluate as score_release
         from understudy.evaluation.compare import remove_report
         from understudy.release import Release
-        from understudy.rng import Streams
 
         loaded = Release.load(release)
         if force:
@@ -184,7 +182,6 @@ def evaluate(
                 test=test,
                 inception=inception,
                 attacks=attacks,
-                rng=Streams.from_seed(seed),
                 progress=tick,
             )
         if json:

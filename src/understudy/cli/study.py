@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -76,12 +77,14 @@ def run(
     with plain_errors(json):
         from understudy.cli.training import say_done, say_interrupted, say_left, train
         from understudy.cli.warnings import warnings
+        from understudy.nets.stacked import torch_threads
         from understudy.study import Study
 
         loaded = Study.load(study)
         try:
-            options = {"seed": seed, "resume": resume, "rows": rows, "workers": workers}
-            release = train(loaded, out, quiet or json, aloud=not json, wire=wire, **options)
+            options: dict[str, Any] = {"seed": seed, "resume": resume, "rows": rows}
+            with torch_threads(workers):
+                release = train(loaded, out, quiet or json, aloud=not json, wire=wire, **options)
         except KeyboardInterrupt:
             say_interrupted(study, out)
             raise typer.Exit(130) from None

@@ -1,9 +1,9 @@
 """Evaluate a release against real rows: scores.json and report.html, never inside the release.
 
-Real rows are split by ``rng`` (persons stay whole) into rows to train the baseline on and rows
-to test on, unless test rows are given. All scores against real rows are exact, cost no budget
-and are therefore internal: publishing them beside the release would undo its claim. So the
-output may not lie in a release folder.
+Unless test rows are given, real rows are split at random, with a fixed seed, into rows to train
+the baseline on and rows to test on; persons stay whole. All scores against real rows are exact,
+cost no budget and are therefore internal: publishing them beside the release would undo its claim.
+So the output may not lie in a release folder.
 """
 
 from __future__ import annotations
@@ -107,12 +107,11 @@ def evaluate(
     test: Records | str | Path | None = None,
     inception: str | Path | None = None,
     attacks: bool = False,
-    rng: Streams | None = None,
     progress: Progress = silent,
 ) -> Scores:
     """Score ``release`` against ``real`` rows and write the report into ``out``.
 
-    Deterministic given ``rng`` (without one, a fixed default). ``inception`` is a safetensors
+    The same rows give the same report. ``inception`` is a safetensors
     file with the FID weights of Inception-v3: images then get their FID as well. ``attacks`` tries
     what synthetic rows give away of ``real`` rows, the members, with ``test`` rows as controls.
     ``progress`` is called with a stage in words, the work done and the work in all.
@@ -127,7 +126,7 @@ def evaluate(
 
     folder = _checked(Path(out), release)
     network = None if inception is None else _inception(inception, release.schema)
-    streams = rng or Streams.from_seed(0)
+    streams = Streams.from_seed(0)
     schema, whole = release.schema, progress
     progress = share(whole, 0, ATTACKED) if attacks else whole
     train, held, notes, same = _real_rows(schema, real, test, streams, progress)

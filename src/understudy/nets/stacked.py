@@ -126,10 +126,10 @@ def multiply(a: Tensor, b: Tensor, plus: Tensor | None = None) -> Tensor:
 
 
 @contextmanager
-def torch_threads(number: int) -> Iterator[None]:
-    """Run torch on so many threads, and then on as many as before."""
+def torch_threads(number: int | None) -> Iterator[None]:
+    """Run torch on so many threads, None: as many as it has, and then on as many as before."""
     before = torch.get_num_threads()
-    torch.set_num_threads(number)
+    torch.set_num_threads(number or before)
     try:
         yield
     finally:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 
 from understudy.data.columns import Columns
 from understudy.data.shards import Shards
@@ -33,7 +32,6 @@ from understudy.federation.recipe import Recipe
 from understudy.federation.secure.party import Party
 from understudy.federation.secure.roster import identities
 from understudy.federation.sites import Sites
-from understudy.nets.stacked import torch_threads
 from understudy.privacy.claim import UNMASKED, claims
 from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.hints import on_disk
@@ -69,7 +67,6 @@ class _How:
     resume: bool = False
     rows: int = 1000
     progress: Progress | None = None
-    workers: int | None = None
     apart: bool = False
 
     def tell(self, doing: Doing, done: int, total: int) -> None:
@@ -87,15 +84,14 @@ def run(
     resume: bool = False,
     rows: int = 1000,
     progress: Progress | None = None,
-    workers: int | None = None,
 ) -> Release:
     """Train with every site in this process and return the release (saved to ``out`` if given).
 
     ``seed`` makes the run repeatable and marks its claims "simulation". ``rows`` is the size of
-    the sample in the release (a classifier's has none). ``workers`` is how many cores to use, all
-    that torch has by default; the result does not depend on it.
+    the sample in the release (a classifier's has none). As many cores are used as torch has
+    threads (``torch.set_num_threads``); the result does not depend on it.
     """
-    return _run(study, sites, _How(out, seed, resume, rows, progress, workers))
+    return _run(study, sites, _How(out, seed, resume, rows, progress))
 
 
 def run_apart(study: Study, sites: Sequence[Records] | None = None, **options: Any) -> Release:
@@ -118,14 +114,6 @@ def prepared(study: Study, rows: int) -> Recipe:
 
 
 def _run(study: Study, sites: Sequence[Records] | None, how: _How) -> Release:
-    workers = torch.get_num_threads() if how.workers is None else how.workers
-    if workers < 1:
-        raise StudyError("at least one worker", f"{workers}", "leave --workers out")
-    with torch_threads(workers):
-        return _made(study, sites, how)
-
-
-def _made(study: Study, sites: Sequence[Records] | None, how: _How) -> Release:
     with on_disk():
         recipe = prepared(study, how.rows)
     out = None if how.out is None else Path(how.out)
