@@ -17,7 +17,7 @@ from understudy import Schema, Study, run, verify
 from understudy.data.bundled import bundled
 from understudy.federation.info import RecipeInfo
 from understudy.federation.planning import Terms, noised_plan
-from understudy.federation.recipe import State, Task, Update
+from understudy.federation.recipe import State, Stateless, Task, Update
 from understudy.federation.site import Site
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import RECIPES
@@ -26,7 +26,7 @@ from understudy.rng import Streams
 
 
 @dataclass(frozen=True)
-class NaiveBayes:
+class NaiveBayes(Stateless):
     """One part, "sums": for each class a count, and the sums of x and x²."""
 
     schema: Schema
@@ -50,9 +50,6 @@ class NaiveBayes:
 
     def init(self, *, rng: Streams) -> State:
         return {"sums": torch.zeros(self.plan.own.parts[0].shape)}
-
-    def memory(self, site: str) -> State:
-        return {}
 
     def task(self, state: State, round: int) -> Task:
         return Task()

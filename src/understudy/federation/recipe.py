@@ -8,13 +8,12 @@ leading axis of sites: one site is a batch of size 1.
 A complete toy, which learns the mean of the encoded columns from site-level updates::
 
     @dataclass(frozen=True)
-    class MeanRecipe:
+    class MeanRecipe(Stateless):
         info: RecipeInfo
         plan: PrivacyPlan          # one part, "mean", of shape (width,)
         schema: Schema
 
         def init(self, *, rng):            return {"mean": torch.zeros(self.schema.width)}
-        def memory(self, site):            return {}
         def task(self, state, round):      return Task({"mean": state["mean"]})
         def local(self, task, site):
             means = torch.stack([site.data.rows(c)[0].sum(0) for c in range(len(site))])
@@ -41,7 +40,7 @@ from understudy.federation.site import Site, Update
 from understudy.privacy.plan import PrivacyPlan
 from understudy.rng import Streams
 
-__all__ = ["Recipe", "State", "Task", "Update"]
+__all__ = ["Recipe", "State", "Stateless", "Task", "Update"]
 
 State = dict[str, Tensor]
 
@@ -102,3 +101,15 @@ class Recipe(Protocol):
 
     def finish(self, state: State, *, rng: Streams) -> Any:
         """Server: the generator or classifier to release. Post-processing: it may train long."""
+
+
+class Stateless:
+    """What recipes inherit whose sites keep nothing, and that share nothing before a first sum."""
+
+    def init(self, *, rng: Streams) -> State:
+        """Server: nothing yet."""
+        return {}
+
+    def memory(self, site: str) -> State:
+        """Sites keep nothing."""
+        return {}

@@ -66,10 +66,6 @@ class DpFedAvgGAN(Trained[DpFedAvgGANOptions]):
         average = {_AVERAGE + name: value.clone() for name, value in made.items()}
         return {"critic": flat, **made, **moments, **average}
 
-    def memory(self, site: str) -> State:
-        """Nothing stays at a site."""
-        return {}
-
     def task(self, state: State, round: int) -> Task:
         """Both nets: sites make their own rows."""
         flat = layers.flatten(self.pair.generator.net, state, GENERATOR)

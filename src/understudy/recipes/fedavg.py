@@ -15,6 +15,7 @@ from torch import Tensor
 from understudy.data.schema import Schema
 from understudy.data.shards import Shards
 from understudy.federation.info import RecipeInfo
+from understudy.federation.recipe import Stateless
 from understudy.nets.layers import Params
 from understudy.privacy.plan import PrivacyPlan
 from understudy.rng import Draws
@@ -31,7 +32,7 @@ Options = TypeVar("Options", bound=Settings)
 
 
 @dataclass(frozen=True)
-class Trained(Generic[Options]):
+class Trained(Stateless, Generic[Options]):
     """What recipes hold whose sites train a net."""
 
     schema: Schema

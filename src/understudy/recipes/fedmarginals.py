@@ -23,7 +23,7 @@ from understudy.errors import StudyError
 from understudy.federation.info import RecipeInfo
 from understudy.federation.phases import Then, then
 from understudy.federation.planning import Terms, noised_plan, unit_and_trust
-from understudy.federation.recipe import State, Task, Update
+from understudy.federation.recipe import State, Stateless, Task, Update
 from understudy.federation.site import Site
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import fedmoments
@@ -42,7 +42,7 @@ __all__ = ["FedMarginals", "build"]
 
 
 @dataclass(frozen=True)
-class FedMarginals:
+class FedMarginals(Stateless):
     """The last phase; see the module's paragraph."""
 
     schema: Schema
@@ -61,10 +61,6 @@ class FedMarginals:
         what = "the label and two columns" if self.size.labelled else "two columns"
         return f"{self.size.pairs} tables of {what}, each column in up to {self.size.codes} codes"
 
-    def init(self, *, rng: Streams) -> State:
-        """Nothing yet: `begin` makes the first state, from what the earlier phases gave."""
-        return {}
-
     def begin(self, made: Generator, *, rng: Streams) -> State:
         """Draws of the earlier phases' generator; from them, the cuts and the pairs to count."""
         pool = sketch(made, self._margins, self.schema.records, rng=rng)
@@ -74,10 +70,6 @@ class FedMarginals:
         arrays = {"cut": cuts, "pairs": pairs, "codes": pool.codes, "y": pool.y}
         state = {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()}
         return {**state, "balance": torch.tensor(made.balance, dtype=torch.float64)}
-
-    def memory(self, site: str) -> State:
-        """Sites keep nothing."""
-        return {}
 
     def task(self, state: State, round: int) -> Task:
         """How to cut the columns, and which pairs of them to count."""

@@ -22,7 +22,7 @@ from understudy.data.encode import blocks
 from understudy.data.schema import Schema
 from understudy.errors import StudyError
 from understudy.federation.info import RecipeInfo
-from understudy.federation.recipe import State, Task, Update
+from understudy.federation.recipe import State, Stateless, Task, Update
 from understudy.federation.site import Site
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes.catalogue import CATALOGUE
@@ -42,7 +42,7 @@ _WIDEST = 600  # features: their second moments are 180,300 numbers per class
 
 
 @dataclass(frozen=True)
-class FedMoments:
+class FedMoments(Stateless):
     """See the module's paragraph."""
 
     schema: Schema
@@ -62,14 +62,6 @@ class FedMoments:
     def _space(self) -> Space:
         """The public feature space."""
         return space(self.schema, self.options.coefficients)
-
-    def init(self, *, rng: Streams) -> State:
-        """Nothing is shared before the sum."""
-        return {}
-
-    def memory(self, site: str) -> State:
-        """Sites keep nothing."""
-        return {}
 
     def task(self, state: State, round: int) -> Task:
         """The question is in the study file."""

@@ -26,7 +26,7 @@ from understudy.data.schema import Schema
 from understudy.errors import StudyError
 from understudy.federation.info import RecipeInfo
 from understudy.federation.planning import Terms, noised_plan, unit_and_trust
-from understudy.federation.recipe import State, Task, Update
+from understudy.federation.recipe import State, Stateless, Task, Update
 from understudy.federation.site import Site
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes.catalogue import CATALOGUE
@@ -85,7 +85,7 @@ class Sums:
 
 
 @dataclass(frozen=True)
-class PrivBayes:
+class PrivBayes(Stateless):
     """See the module's paragraph. ``given`` is a network of public knowledge."""
 
     schema: Schema
@@ -100,14 +100,6 @@ class PrivBayes:
         """What `plan` says."""
         how = "given by the study" if self.given else "grown by noisy tables of all pairs"
         return f"a network of degree {self.sums.degree}, {how}; up to {self.sums.codes} codes each"
-
-    def init(self, *, rng: Streams) -> State:
-        """Nothing is shared before the first sum."""
-        return {}
-
-    def memory(self, site: str) -> State:
-        """Sites keep nothing."""
-        return {}
 
     def task(self, state: State, round: int) -> Task:
         """How to cut the columns, and whose tables to count, as far as it is known."""

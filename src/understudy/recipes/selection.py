@@ -98,10 +98,6 @@ class VotedModel(Trained[Options]):
             return Local(replace(told, epochs=told.epochs or _PLAIN_EPOCHS))
         return Local(replace(told, epochs=told.epochs or 1, optimiser=told.optimiser or "sgd"))
 
-    def memory(self, site: str) -> State:
-        """Nothing stays at a site."""
-        return {}
-
     def task(self, state: State, round: int) -> Task:
         """The whole model is sent."""
         return Task({"model": state["model"]})

@@ -72,10 +72,6 @@ class SGDE(SharedVAE[SGDEOptions]):
         """A VAE per class of the schema."""
         return self.schema.n_classes
 
-    def memory(self, site: str) -> State:
-        """Nothing: all that is learnt is noised and sent."""
-        return {}
-
     def task(self, state: State, round: int) -> Task:
         """The VAEs to start from."""
         return Task({"vaes": state["vaes"]})

@@ -23,7 +23,7 @@ from understudy.data.schema import Schema
 from understudy.errors import ReleaseError
 from understudy.federation.info import RecipeInfo
 from understudy.federation.planning import Terms, noised_plan
-from understudy.federation.recipe import State, Task, Update
+from understudy.federation.recipe import State, Stateless, Task, Update
 from understudy.federation.site import Site
 from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.integer import IntegerGaussian
@@ -76,7 +76,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class TwoSums:
+class TwoSums(Stateless):
     """See the module's paragraph."""
 
     schema: Schema
@@ -98,14 +98,6 @@ class TwoSums:
     @cached_property
     def _orders(self) -> tuple[Margin, ...]:
         return orders(self.schema)
-
-    def init(self, *, rng: Streams) -> State:
-        """Nothing is shared before the first sum."""
-        return {}
-
-    def memory(self, site: str) -> State:
-        """Sites keep nothing."""
-        return {}
 
     def task(self, state: State, round: int) -> Task:
         """What the sums before have shown: ranges, if they are looked for; shares of cells."""

@@ -26,7 +26,7 @@ from understudy.data.schema import Schema
 from understudy.errors import StudyError
 from understudy.federation.info import RecipeInfo
 from understudy.federation.planning import parties_plan
-from understudy.federation.recipe import State, Task, Update
+from understudy.federation.recipe import State, Stateless, Task, Update
 from understudy.federation.site import Site
 from understudy.parties import Parties
 from understudy.privacy.integer import IntegerGaussian
@@ -50,7 +50,7 @@ _WIDEST = 600  # features of all parties
 
 
 @dataclass(frozen=True)
-class Vertical:
+class Vertical(Stateless):
     """See the module's paragraph."""
 
     schema: Schema
@@ -71,14 +71,6 @@ class Vertical:
     @cached_property
     def _views(self) -> tuple[View, ...]:
         return tuple(view(self.held, party, self.bins) for party in range(len(self.held)))
-
-    def init(self, *, rng: Streams) -> State:
-        """Nothing is shared before the first sum."""
-        return {}
-
-    def memory(self, site: str) -> State:
-        """Parties keep nothing."""
-        return {}
 
     def task(self, state: State, round: int) -> Task:
         """Nothing, then what the histograms have shown: shares of all cells, party by party."""

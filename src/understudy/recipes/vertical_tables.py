@@ -24,7 +24,7 @@ from understudy.data.schema import Schema
 from understudy.federation.info import RecipeInfo
 from understudy.federation.phases import Then, then
 from understudy.federation.planning import parties_plan
-from understudy.federation.recipe import State, Task, Update
+from understudy.federation.recipe import State, Stateless, Task, Update
 from understudy.federation.site import Site
 from understudy.parties import Parties
 from understudy.privacy.plan import Part, PrivacyPlan
@@ -44,7 +44,7 @@ __all__ = ["VerticalTables", "vertical_tables"]
 
 
 @dataclass(frozen=True)
-class VerticalTables:
+class VerticalTables(Stateless):
     """The last phase; see the module's paragraph."""
 
     schema: Schema
@@ -70,10 +70,6 @@ class VerticalTables:
     def _views(self) -> tuple[View, ...]:
         return _views(self.held)
 
-    def init(self, *, rng: Streams) -> State:
-        """Nothing yet: `begin` makes the first state, from what the earlier phases gave."""
-        return {}
-
     def begin(self, made: Generator, *, rng: Streams) -> State:
         """Draws of fedmoments' generator, and from them how the columns are cut."""
         pool = sketch(made, self._margins, self.schema.records, rng=rng)
@@ -81,10 +77,6 @@ class VerticalTables:
         arrays = {"codes": pool.codes, "y": pool.y, "balance": pool.balance}
         arrays["cut"] = pool.cuts(self._margins, self.size.codes, least)
         return {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()}
-
-    def memory(self, site: str) -> State:
-        """Parties keep nothing."""
-        return {}
 
     def task(self, state: State, round: int) -> Task:
         """How to cut the columns."""

@@ -118,10 +118,6 @@ class RecordDpdFVAE(SharedVAE[DpdFVAEOptions]):
         decoder = {name: params[name] for name in vae.shapes(self.spec, DECODER)}
         return train(decoder, loss, rows, plan, Adam(1e-3), rng=rng.draws("refit"))[0]
 
-    def memory(self, site: str) -> State:
-        """Nothing stays at a site: what is trained is noised and shared."""
-        return {}
-
     def task(self, state: State, round: int) -> Task:
         """The noised parameters, and the frozen encoder."""
         names = ("shared", "encoder", "centre", "scale")
