@@ -64,11 +64,12 @@ def test_study_page_has_every_split_and_its_options() -> None:
     assert [line for line in lines if line not in page("study.md")] == []
 
 
-STUDIES = [e for e in re.findall(r"```toml\n(.*?)```", page("study.md"), re.S) if "[study]" in e]
+WRITTEN = page("studies.md") + page("options.md")
+STUDIES = [e for e in re.findall(r"```toml\n(.*?)```", WRITTEN, re.S) if "[study]" in e]
 
 
 @pytest.mark.parametrize("example", STUDIES, ids=lambda example: example.split('"')[1])
-def test_examples_of_the_study_page_can_be_planned(example: str) -> None:
+def test_examples_of_studies_can_be_planned(example: str) -> None:
     data = study.tomllib.loads(example)
     images = data["study"]["recipe"] in ("fedvae", "dpd_fvae")
     public = bundled("digits" if images else "breast_cancer")[0]
@@ -82,8 +83,11 @@ def test_schema_page_has_every_key() -> None:
     assert [key for key in keys if f"`{key}`" not in page("schema.md") and key != "columns"] == []
 
 
-@pytest.mark.parametrize("example", re.findall(r"```toml\n(.*?)```", page("schema.md"), re.S))
-def test_examples_of_the_schema_page_are_valid(example: str) -> None:
+SCHEMAS = page("schema.md") + page("series.md") + page("files.md")
+
+
+@pytest.mark.parametrize("example", re.findall(r"```toml\n(.*?)```", SCHEMAS, re.S))
+def test_examples_of_schemas_are_valid(example: str) -> None:
     assert schema.Schema.parse(example).width > 0
 
 

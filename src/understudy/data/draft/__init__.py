@@ -58,7 +58,7 @@ def _find(path: Path, label: str | None, series: SeriesHints | None) -> Found:
     if series is not None:
         return find_series(read_frame(path), label, series)
     if is_leaf(path):
-        raise DataError("rows to draft from", "LEAF's JSON", "start from docs/schema.md's FEMNIST")
+        raise DataError("rows to draft from", "LEAF's JSON", "start from docs/series.md's FEMNIST")
     if path.is_dir():
         return find_images(path, label)
     if path.suffix == ".npz":

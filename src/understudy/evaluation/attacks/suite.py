@@ -28,7 +28,7 @@ __all__ = ["Attacks", "attack"]
 Progress = Callable[[str, int, int], None]
 SHADOW = (
     "shadow models: they need the recipe to be run again many times, which a release cannot do; "
-    "docs/evaluation.md says how to try them"
+    "docs/audit.md says how to try them"
 )
 RECORDS = (
     "The claim protects whole {unit}s, and with them each of their rows; the attacks are on single "
