@@ -12,9 +12,11 @@ from contracts.harness import small_recipe, small_study
 from contracts.toys import toys
 from understudy.audit import audit, replay
 from understudy.audit.canary import canaries
-from understudy.audit.evidence import Rates, least_epsilon, one_run_bound
+from understudy.audit.evidence import Rates, least_epsilon, one_run_bound, separate_bound
+from understudy.audit.runs import many_runs, tiny
 from understudy.errors import AuditError
 from understudy.federation import engine as engine_module
+from understudy.privacy import integer
 from understudy.privacy.account import Event, cost, profile
 from understudy.privacy.claim import claims
 from understudy.privacy.clip import Bounded
@@ -101,6 +103,34 @@ def test_a_bound_above_the_claim_falsifies_broken_mechanisms(
     assert any(least > claim.epsilon for claim, least in bounds(name, epsilon))
 
 
+def half_shares(patch: pytest.MonkeyPatch) -> None:
+    drawn = integer.discrete_gaussian
+    patch.setattr(integer, "discrete_gaussian", lambda variance: drawn(variance / 4))
+
+
+RUNS = [
+    broken("one sum", halved, "fedmoments", "record", "central", slow=False),
+    broken("noise of sites", halved, "fedvae", "site", "local"),
+    broken("shares of noise", half_shares, "fedmoments", "person", "distributed"),
+]
+
+
+@pytest.mark.parametrize("mutate, name, unit, trust", RUNS)
+def test_many_runs_stay_below_the_claim_until_the_noise_is_halved(
+    monkeypatch: pytest.MonkeyPatch, mutate, name: str, unit: str, trust: str
+) -> None:
+    plan = small_recipe(name, unit, trust, privacy={"noise": None, "epsilon": 4.0}).plan
+    assert tiny(plan) and not tiny(plan.with_own(rounds=100))
+    told = claims(plan, "os")[0]
+
+    def least() -> float:
+        return many_runs(plan, told, 800, rng=Streams.from_seed(0)).least
+
+    assert 0 < least() <= told.epsilon
+    mutate(monkeypatch)
+    assert least() > told.epsilon
+
+
 def unclipped(patch: pytest.MonkeyPatch) -> None:
     def clipped(loss, params, pieces, bound, *, only=""):
         return replace(gradients(loss, params, pieces, 1e9, only=only), sensitivity=bound)
@@ -141,7 +171,7 @@ def test_replay_catches_an_encoder_that_is_sent_without_noise(
 
 def test_a_broken_study_fails_as_a_whole(monkeypatch: pytest.MonkeyPatch, toys: None) -> None:
     study = small_study("toy-mean", "site", "central")
-    good = audit(study, many=400, rng=Streams.from_seed(0))
+    good = audit(study, many=400, runs=20, rng=Streams.from_seed(0))
     good.check()
     assert "never certifies" in good.to_dict()["caveat"]
 
@@ -179,6 +209,7 @@ def test_the_least_epsilon_recovers_a_gaussian_from_its_best_test() -> None:
     assert least_epsilon(Rates(wrong, wrong, 1), events, events, 1e-5) == pytest.approx(
         exact, rel=0.05
     )
+    assert separate_bound(Rates(0.1, 0.19, 1), 0.01) == pytest.approx(np.log(8))
     coin = least_epsilon(Rates(0.5, 0.5, 1), events, events, 1e-5)
     assert coin == 0
 

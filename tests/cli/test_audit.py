@@ -38,13 +38,15 @@ def study(tmp_path: Path) -> Path:
 
 def test_a_sound_study_is_not_falsified_and_no_rows_are_needed(study: Path) -> None:
     out = study.parent / "audit"
-    asked = ["audit", str(study), "--out", str(out), "--canaries", "200", "--seed", "1", "-q"]
+    asked = ["audit", str(study), "--out", str(out), "--seed", "1", "-q"]
+    asked += ["--canaries", "200", "--runs", "40"]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output
     assert "never certifies" in " ".join(done.output.split())
     found = json.loads((out / "audit.json").read_text("utf-8"))
     assert found["failures"] == [] and found["replay"]["used"] > 0.5
     assert found["claims"][0]["at_least"] <= found["claims"][0]["claimed"] == pytest.approx(2, 1e-2)
+    assert found["claims"][0]["many_runs"]["rounds"] == 2 and "in many runs" in done.output
     assert CliRunner().invoke(app, asked).exit_code == 9
 
 
@@ -58,3 +60,12 @@ def test_a_claim_proved_wrong_has_its_exit_code(
     assert done.exit_code == AuditError.exit_code == 11
     assert "sums" in json.loads(done.output)["error"]["found"]
     assert json.loads((out / "audit.json").read_text("utf-8"))["failures"]
+
+
+def test_parties_that_hold_columns_are_refused_in_plain_words(study: Path) -> None:
+    held = STUDY.replace("sites = 3", 'sites = 2\nsplit = "columns"').replace("central", "local")
+    study.write_text(held, encoding="utf-8")
+    done = CliRunner().invoke(
+        app, ["audit", str(study), "--out", str(study.parent / "a"), "--json"]
+    )
+    assert done.exit_code == 4 and "columns" in json.loads(done.output)["error"]["found"]

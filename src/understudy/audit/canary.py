@@ -6,10 +6,11 @@ claim is about replacing). It runs once through the real engine: cohorts, batche
 What an adversary sees of a canary is turned into the logarithm of the likelihood ratio, the best
 test there is. Directions are orthogonal and noise is independent, so one run is as many experiments
 as there are canaries. Two bounds follow: that of Steinke et al. (2023), which assumes nothing, and
-the trade-off curve's (`evidence`), much tighter, which takes canaries to be independent.
+the trade-off curve's (`evidence`), much tighter, which takes canaries to be independent. (`runs`
+has one canary in each of many runs.)
 
 It audits how the plan is carried out; whether a recipe's own sums are bounded is what `replay`
-looks at. Parts are cut to a number for each canary: noise acts on each number alike.
+looks at. In one run, parts are cut to a number for each canary: noise acts on each number alike.
 """
 
 from __future__ import annotations
@@ -29,21 +30,23 @@ from understudy.federation.site import Site, Update
 from understudy.privacy.claim import Claim
 from understudy.privacy.clip import Bounded, clip
 from understudy.privacy.clipped import Clipped
+from understudy.privacy.mechanism import Use
 from understudy.privacy.plan import Part, Phase, PrivacyPlan
 from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection
 from understudy.rng import Streams
 
-__all__ = ["Canaries", "Probe", "canaries", "probed"]
+__all__ = ["Canaries", "Probe", "canaries", "played", "probed"]
 
 ROUNDS = 12
 FAR = 1e4  # times the bound
 SURE = 0.5  # of all canaries: those that the one-run audit guesses about
+_NO_DRAWS: Any = None  # adding up shares draws nothing
 
 
 @dataclass(frozen=True)
 class Canaries:
-    """Lower bounds on ε for one claim: by the trade-off curve, and by one run's guesses.
+    """Lower bounds on ε for one claim: by the trade-off curve, and from right guesses alone.
 
     ``single`` is at the claim's δ and for the rounds that were tried alone, without assumptions.
     """
@@ -53,6 +56,11 @@ class Canaries:
     rates: Rates
     rounds: int
 
+    @property
+    def least(self) -> float:
+        """The larger of the two."""
+        return max(self.epsilon, self.single)
+
 
 def canaries(plan: PrivacyPlan, claim: Claim, many: int, *, rng: Streams) -> Canaries | None:
     """The ε that a run of this plan has at least; None where shares of noise need all sites."""
@@ -60,7 +68,7 @@ def canaries(plan: PrivacyPlan, claim: Claim, many: int, *, rng: Streams) -> Can
         return None
     replaced, small = claim.relation == "replace one", probed(plan, many)
     present = rng.numpy("present").random(many) < 0.5
-    scores = _run(small, present, replaced, rng)
+    scores = played(small, present, replaced, rng)
     factor = 2.0 if replaced and not small.own.update_epsilon else 1.0
     events = small.promise(factor=factor, amplified=plan.trust == "central")
     found = rates(scores[present], scores[~present])
@@ -98,11 +106,16 @@ def probed(plan: PrivacyPlan, many: int) -> PrivacyPlan:
 
 @dataclass
 class Probe:
-    """See the module's paragraph; ``score`` ``[many]`` is the evidence that each is present."""
+    """See the module's paragraph; ``score`` ``[many]`` is the evidence that each is present.
+
+    The first ``ears`` sites are listened to: those with canaries or, of shares of noise, those
+    that the adversary does not know.
+    """
 
     plan: PrivacyPlan
     replaced: bool
     score: np.ndarray
+    ears: int
     heard: dict[str, list[Tensor]] = field(default_factory=dict)
 
     def init(self, *, rng: Streams) -> State:
@@ -127,7 +140,7 @@ class Probe:
         if part.where == "step" or mechanism.rate:
             return self._batches(part, site)
         if site.plan.unit != "site":
-            return site.sum(part.name, lambda x, y: _directions(x, part))
+            return site.sum(part.name, lambda x, y: _directions(x, part)[:, : part.shape[-1]])
         x = torch.stack([_first(site, c) for c in range(len(site))])
         if isinstance(mechanism, Selection):
             return x[:, :1] * torch.linspace(-1, 1, mechanism.size)
@@ -147,16 +160,18 @@ class Probe:
             if part.where != "step":
                 return bounded
             seen = site.step(part.name, bounded)
-            self.heard.setdefault(part.name, []).append(seen[0])
+            if site.ids[0] == 0:
+                self.heard.setdefault(part.name, []).append(seen[0])
         return seen
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
         """Add up the evidence of what the adversary saw in this round."""
         phase = self.plan.at(int(state["round"][0]))
-        joint = [self._power(p, phase, total[p.name]) for p in phase.parts if p.joint]
+        seen = [p for p in phase.parts if p.where == "server" or p.name in self.heard]
+        joint = [self._power(p, phase, total[p.name]) for p in seen if p.joint]
         if joint:
             self.score = self.score + _evidence(sum(joint), phase.rate)
-        for part in phase.parts:
+        for part in seen:
             if not part.joint:
                 self.score = self.score + self._apart(part, phase, total[part.name])
         return {"round": state["round"] + 1}
@@ -176,14 +191,27 @@ class Probe:
 
     def _power(self, part: Part, phase: Phase, total: Tensor) -> np.ndarray:
         """μx − μ²/2 along each canary, in promised deviations; 2μx where signs differ."""
-        planned = part.where == "server" and part.combine == "mean"
-        along = total.double() * (phase.cohort if planned else 1.0)
-        if phase.sites > 1 and part.where == "client":
-            along = torch.cat(self.heard[part.name]).double()[:, :, 0].T
         mechanism: Any = part.mechanism
         mu = 1 / mechanism.noise
-        x = along.sum(0).numpy() / mechanism.blocks**0.5 * mu / mechanism.bound
+        along = self._along(part, phase, total).sum(0).numpy()
+        x = along / mechanism.blocks**0.5 * mu / mechanism.bound
         return 2 * mu * x if self.replaced else mu * x - mu * mu / 2
+
+    def _along(self, part: Part, phase: Phase, total: Tensor) -> Tensor:
+        """What was seen in each canary's direction ``[blocks, many]``."""
+        mechanism: Any = part.mechanism
+        if part.where == "client":
+            sent = torch.cat(self.heard[part.name]).double()
+            each = sent.reshape(len(sent), mechanism.blocks, -1)
+            if self.plan.unit == "site":
+                return each[:, :, 0].T
+            total = each[0]
+        elif part.where == "distributed":  # no other shares hide anything
+            shares = torch.cat(self.heard[part.name]).sum(0)
+            total, _ = mechanism.complete(shares, Use(part, self.plan.unit, 0, _NO_DRAWS))
+        elif part.where == "server" and part.combine == "mean":
+            total = total * phase.cohort
+        return total.double().reshape(mechanism.blocks, -1)[:, : len(self.score)]
 
     def finish(self, state: State, *, rng: Streams) -> None:
         """Nothing is released."""
@@ -213,18 +241,21 @@ def _evidence(power: Any, rate: float | None) -> np.ndarray:
     return np.asarray(np.logaddexp(np.log1p(-rate), np.log(rate) + power))
 
 
-def _run(plan: PrivacyPlan, present: np.ndarray, replaced: bool, rng: Streams) -> np.ndarray:
+def played(
+    plan: PrivacyPlan, present: np.ndarray, replaced: bool, rng: Streams, ears: int | None = None
+) -> np.ndarray:
     """Evidence about every canary from one run of the engine."""
-    probe = Probe(plan, replaced, np.zeros(len(present)))
+    probe = Probe(plan, replaced, np.zeros(len(present)), ears or len(present))
     data = _data(plan, np.where(present, 1.0, -1.0 if replaced else 0.0))
-    made, sites = prepared(probe, Unwritten(), data, rng)  # type: ignore[arg-type]
+    made, sites = prepared(probe, Unwritten(), data, rng, len(data))  # type: ignore[arg-type]
     answer = sites.answer
 
     def listening(task: Task, round: int, clients: np.ndarray) -> Any:
         sealed, kept = answer(task, round, clients)
+        near = torch.from_numpy(clients < probe.ears)
         for part in plan.at(round).parts:
-            if part.where == "client":
-                probe.heard.setdefault(part.name, []).append(sealed.parts[part.name])
+            if part.where in ("client", "distributed") and bool(near.any()):
+                probe.heard.setdefault(part.name, []).append(sealed.parts[part.name][near])
         return sealed, kept
 
     sites.answer = listening  # type: ignore[method-assign]
@@ -233,16 +264,17 @@ def _run(plan: PrivacyPlan, present: np.ndarray, replaced: bool, rng: Streams) -
 
 
 def _data(plan: PrivacyPlan, signs: np.ndarray) -> Shards:
-    """A site for each canary, or all of them at one; an absent canary has no rows."""
+    """A site for each canary, or all of them at the first; an absent canary has no rows."""
     each = max(_rows(part) for phase in plan.phases for part in phase.parts)
     here = np.flatnonzero(signs) if plan.unit != "site" else np.arange(len(signs))
     rows = np.repeat(here, each if plan.unit == "person" else 1)
     x = torch.from_numpy(np.column_stack([signs[rows], rows]).astype(np.float32))
-    y = torch.zeros(len(rows)).long()
-    if plan.unit != "site":
-        return Shards(x, y, torch.tensor([0]), torch.tensor([len(rows)]))
-    counts = torch.from_numpy((signs != 0).astype(np.int64))
-    return Shards(x, y, torch.arange(len(signs)), counts)
+    starts, counts = torch.zeros(2, plan.sites, dtype=torch.long)
+    counts[0] = len(rows)
+    if plan.unit == "site":
+        starts[: len(rows)] = torch.arange(len(rows))
+        counts[: len(rows)] = torch.from_numpy((signs != 0).astype(np.int64))
+    return Shards(x, torch.zeros(len(rows)).long(), starts, counts)
 
 
 def _rows(part: Part) -> int:

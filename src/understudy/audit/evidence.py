@@ -5,7 +5,8 @@ with false-positive rate α misses at least T(α), which follows from δ(ε) at 
 2015; Dong et al. 2022). Rates are bounded by Clopper and Pearson at `CONFIDENCE`. A test below the
 curve proves that the noise is smaller than promised; the largest share of the promised noise that
 the curve still allows gives an ε that the run has at least, if nothing but the noise is off
-("tight auditing", Nasr et al. 2023). `one_run_bound` is Theorem 5.2 of Steinke et al. (2023).
+("tight auditing", Nasr et al. 2023). `one_run_bound` is Theorem 5.2 of Steinke et al. (2023);
+`separate_bound` is the definition of (ε, δ), read backwards.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from scipy.stats import beta, binom
 
 from understudy.privacy.account import Event, cost, profile
 
-__all__ = ["CONFIDENCE", "Rates", "least_epsilon", "one_run_bound", "rates"]
+__all__ = ["CONFIDENCE", "Rates", "least_epsilon", "one_run_bound", "rates", "separate_bound"]
 
 CONFIDENCE = 0.999
 GRID = np.concatenate([np.linspace(0, 3, 16), np.linspace(3.5, 12, 18)])
@@ -83,6 +84,16 @@ def _possible(found: Rates, events: Sequence[Event]) -> bool:
     a, b = found.false_positive, found.false_negative
     grow = np.exp(GRID)
     return bool(np.all(1 - b <= grow * a + deltas) and np.all(1 - a <= grow * b + deltas))
+
+
+def separate_bound(found: Rates, delta: float) -> float:
+    """The ε at δ that error rates over independent runs leave: nothing is assumed of the noise."""
+    ways = (
+        (found.false_positive, found.false_negative),
+        (found.false_negative, found.false_positive),
+    )
+    told = [math.log((1 - delta - other) / one) for one, other in ways if other < 1 - delta]
+    return max([0.0, *told])
 
 
 def one_run_bound(right: int, guesses: int, canaries: int, delta: float) -> float:

@@ -13,8 +13,10 @@ from typing import Any
 from understudy.audit.canary import Canaries, canaries
 from understudy.audit.evidence import CONFIDENCE
 from understudy.audit.replay import Replay, replay
-from understudy.errors import AuditError
+from understudy.audit.runs import RUNS, many_runs, tiny
+from understudy.errors import AuditError, StudyError
 from understudy.privacy.claim import Claim, claims
+from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import build
 from understudy.rng import Streams
 from understudy.study import Study
@@ -23,22 +25,27 @@ __all__ = ["MANY", "Audit", "Measured", "audit"]
 
 MANY = 4000
 CAVEAT = "An audit falsifies; it never certifies: a bound below the claim proves nothing."
-APART = "noise is added in shares by many sites: replay looks at each share, no bound is tried"
+APART = "noise is added in shares: a bound takes many runs (--runs), which this study is large for"
 Tick = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A claim, and the least ε that was measured; None with a reason where none could be."""
+    """A claim, and what canaries in one run, and one in each of many ``runs``, measured.
+
+    None where it was not tried; ``reason`` where nothing was.
+    """
 
     claim: Claim
     found: Canaries | None
+    runs: Canaries | None = None
     reason: str = ""
 
     @property
     def least(self) -> float | None:
-        """The larger of both lower bounds."""
-        return None if self.found is None else max(self.found.epsilon, self.found.single)
+        """The largest of all lower bounds."""
+        tried = [one for one in (self.found, self.runs) if one is not None]
+        return max((one.least for one in tried), default=None)
 
     @property
     def broken(self) -> bool:
@@ -102,6 +109,7 @@ def _plain(bound: Measured) -> dict[str, Any]:
         "at_least": bound.least,
         "broken": bound.broken,
         "canaries": None if found is None else asdict(found),
+        "many_runs": None if bound.runs is None else asdict(bound.runs),
         "reason": bound.reason,
     }
 
@@ -111,19 +119,45 @@ def audit(
     *,
     only_replay: bool = False,
     many: int = MANY,
+    runs: int | None = None,
     rng: Streams | None = None,
     progress: Tick = lambda *done: None,
 ) -> Audit:
-    """Try to prove a study's claims wrong. With ``only_replay``, by replay alone."""
+    """Try to prove a study's claims wrong. With ``only_replay``, by replay alone.
+
+    ``runs``: how often the whole study is run with one canary or without (None: `RUNS` times
+    where the study is tiny, otherwise never).
+    """
+    if study.held is not None:
+        raise StudyError(
+            "a study whose sites hold rows",
+            "parties that hold columns, which no audit here covers",
+            "audit the recipe on a study with rows at the sites",
+        )
     replayed = replay(study, progress=progress)
     if only_replay:
         return Audit(study.name, study.recipe, replayed)
     plan, streams = build(study).plan, rng or Streams.from_seed(None)
+    times = (RUNS if tiny(plan) else 0) if runs is None else runs
     told, found = claims(plan, "os"), []
     for i, claim in enumerate(told):
         progress("canaries", i, len(told))
-        measured = canaries(plan, claim, many, rng=streams.child("claim", i))
-        reason = "" if measured else (APART if claim.private else "nothing is promised")
-        found.append(Measured(claim, measured, reason))
+        own = streams.child("claim", i)
+        found.append(_measured(plan, claim, (many, times), own, progress))
     progress("canaries", len(told), len(told))
     return Audit(study.name, study.recipe, replayed, tuple(found))
+
+
+def _measured(
+    plan: PrivacyPlan, claim: Claim, counts: tuple[int, int], rng: Streams, progress: Tick
+) -> Measured:
+    """The bounds of one claim, from so many canaries in one run and so many runs."""
+    many, runs = counts
+
+    def tick(done: int, total: int) -> None:
+        progress("many runs", done, total)
+
+    one = canaries(plan, claim, many, rng=rng)
+    each = many_runs(plan, claim, runs, rng=rng.child("runs"), tick=tick) if runs else None
+    reason = "" if one or each else (APART if claim.private else "nothing is promised")
+    return Measured(claim, one, each, reason)
