@@ -61,7 +61,7 @@ def test_enough_votes_at_a_large_epsilon_are_no_cause_to_warn(tmp_path: Path) ->
 def test_plan_and_run_warn_in_strong_words_of_too_few_sites_for_votes(tmp_path: Path) -> None:
     path = study(tmp_path, sites=34)
     words = f"34 sites are {FEW}: signds learns from the votes of hundreds of sites"
-    advice = 'set privacy.unit = "record" and study.recipe = "dpd_fvae" or "fedmoments"'
+    advice = 'set privacy.unit = "record" and study.recipe = "fedmoments".'
     said = told("plan", path)
     assert words in said and "barely better than random" in said and advice in said
     assert words in told("run", path, "--out", tmp_path / "release", "--quiet")

@@ -50,6 +50,7 @@ from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection
 from understudy.recipes import build
 from understudy.recipes import sgde as sgde_module
+from understudy.recipes import two_sums as two_sums_module
 from understudy.recipes.dp_fed_wae import parts
 from understudy.recipes.dpd_fvae import records as records_module
 from understudy.rng import Draws, NoiseSource, Streams
@@ -301,6 +302,17 @@ def weak_site_clip(patch: Patch) -> None:
 
 def no_row_clip(patch: Patch) -> None:
     patch.setattr(clip_module, "clip", lambda rows, bound: Bounded(rows, bound, "site"))
+
+
+def no_moments_clip(patch: Patch) -> None:
+    """Features of any length, and products that nobody clips."""
+    longer_features(patch)
+    patch.setattr(clip_module, "_shares", lambda z, bound, weights: torch.ones(len(z)).double())
+
+
+def longer_features(patch: Patch) -> None:
+    """The recipe forgets its own bound: the clip of products holds all the same."""
+    patch.setattr(two_sums_module, "within", lambda z: 9 * z)
 
 
 def person_as_record(patch: Patch) -> None:
@@ -745,6 +757,8 @@ CASES = [
     case(no_site_clip, replayed("toy-sum", "site", "central", "replaced by wild"), "no_clip_sum"),
     case(person_as_record, replayed("toy-sum", "person", "central", "wild against none")),
     case(coupled_rows, replayed("toy-sum", "record", "central", "removed")),
+    case(no_moments_clip, replayed("fedmoments", "record", "central", "removed")),
+    case(no_moments_clip, replayed("fedmoments", "person", "local", "removed"), "moments_person"),
     case(whole_counts, replayed("fedmoments", "record", "central", "removed")),
     case(whole_counts, replayed("fedmoments", "person", "local", "removed"), "whole_counts_person"),
     case(silent_mechanism, noisy("fedmoments", "record", "central"), "no_noise_server"),
@@ -837,3 +851,10 @@ def test_a_safeguard_taken_away_is_noticed(
     mutate(monkeypatch)
     with pytest.raises(CAUGHT):
         check(tmp_path / "mutated")
+
+
+def test_moments_are_bounded_whatever_features_a_recipe_gives(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    longer_features(monkeypatch)
+    replayed("fedmoments", "record", "central", "removed")(tmp_path)

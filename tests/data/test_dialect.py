@@ -74,6 +74,16 @@ def test_files_in_any_dialect_hold_the_same_rows(tmp_path, data: bytes) -> None:
     assert rows(read(packed, SCHEMA).frame) == ROWS
 
 
+def test_tabs_come_as_tsv_or_txt_and_go_out_as_tsv(tmp_path) -> None:
+    for name in ("rows.tsv", "rows.txt", "rows.TSV.gz"):
+        data = gzip.compress(TABS.encode()) if name.endswith("gz") else TABS.encode()
+        assert rows(read(put(tmp_path, data, name), SCHEMA).frame) == ROWS
+    assert "separator" in draft(tmp_path / "rows.tsv", label="ill")[0]
+    write(read(tmp_path / "rows.tsv", SCHEMA), tmp_path / "out.tsv", SCHEMA)
+    assert find_dialect(tmp_path / "out.tsv").separator == "\t"
+    assert rows(read(tmp_path / "out.tsv", SCHEMA).frame) == ROWS
+
+
 @pytest.mark.parametrize("data", FILES.values(), ids=FILES)
 def test_what_was_found_is_said_by_check(tmp_path, data: bytes) -> None:
     found = check(SCHEMA, put(tmp_path, data))

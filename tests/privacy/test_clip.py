@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from understudy.errors import PrivacyError
-from understudy.privacy.clip import clip, clipped_sum
+from understudy.privacy.clip import clip, clipped_moments, clipped_sum
 
 BOUNDS = st.floats(1e-6, 1e6)
 FLOATS = st.floats(width=32)  # huge, tiny, NaN and infinite ones too
@@ -124,3 +124,37 @@ def test_a_row_enters_the_cell_of_its_site_and_group_only() -> None:
 
 def test_a_sum_over_no_rows_is_zero() -> None:
     assert torch.equal(clipped_sum(iter(()), 2, (1, 3), 1.0), torch.zeros(2, 1, 3).double())
+
+
+def _moments(rows: np.ndarray, bound: float) -> torch.Tensor:
+    """Rows of one cell, in pieces of three."""
+    pieces = ((piece, 1) for piece in torch.from_numpy(rows).double().split(3))
+    width = 1 + rows.shape[1] * (rows.shape[1] + 3) // 2
+    return clipped_moments(pieces, 1, (2, width), bound, (0.3, 0.5))
+
+
+def _phi(rows: np.ndarray) -> torch.Tensor:
+    """The features whose clipped sum `clipped_moments` is, formed row by row."""
+    z = torch.from_numpy(rows).double()
+    pairs = [(i, j) for i in range(z.shape[1]) for j in range(i, z.shape[1])]
+    products = [z[:, i] * z[:, j] * (1.0 if i == j else 2**0.5) for i, j in pairs]
+    return torch.stack([torch.full_like(z[:, 0], 0.3), *(0.5 * z.T), *products], dim=1)
+
+
+@given(ROWS, st.floats(1e-3, 1e3))
+def test_moments_are_the_clipped_sum_of_the_products_of_each_row(
+    rows: np.ndarray, bound: float
+) -> None:
+    chunk = iter([(_phi(rows), torch.ones(len(rows), dtype=torch.long))])
+    wanted = clipped_sum(chunk, 1, (2, 1 + rows.shape[1] * (rows.shape[1] + 3) // 2), bound)
+    found = _moments(rows, bound)
+    assert torch.isfinite(found).all()
+    assert torch.allclose(found, wanted, rtol=1e-9, atol=1e-9 * bound)
+
+
+@given(ROWS, st.floats(1e-3, 1e3), st.data())
+def test_one_row_moves_moments_by_no_more_than_the_bound(
+    rows: np.ndarray, bound: float, data: st.DataObject
+) -> None:
+    keep = np.arange(len(rows)) != data.draw(st.integers(0, len(rows) - 1))
+    assert float((_moments(rows, bound) - _moments(rows[keep], bound)).norm()) <= bound

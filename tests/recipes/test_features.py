@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from understudy.data.schema import Column, Schema
-from understudy.recipes.features import space, svec, unsvec
+from understudy.privacy.clip import clipped_moments
+from understudy.recipes.features import space, unsvec
 
 TABLE = Schema(
     "table", "t", 10,
@@ -17,10 +18,11 @@ TABLE = Schema(
 )  # fmt: skip
 
 
-@given(arrays(np.float64, (3, 5), elements=st.floats(-3, 3)))
-def test_svec_keeps_norms_and_comes_back(z: np.ndarray) -> None:
-    flat = svec(torch.from_numpy(z))
-    np.testing.assert_allclose(flat.norm(dim=1), (z**2).sum(1), atol=1e-12)
+@given(arrays(np.float64, (1, 5), elements=st.floats(-3, 3)))
+def test_moments_of_a_row_keep_its_norm_and_come_back(z: np.ndarray) -> None:
+    piece = iter([(torch.from_numpy(z), 0)])
+    flat = clipped_moments(piece, 1, (1, 21), np.inf, (0.0, 0.0))[0, :, 6:]
+    np.testing.assert_allclose(flat.norm(), (z**2).sum(), atol=1e-12)
     np.testing.assert_allclose(unsvec(flat.numpy(), 5), z[:, :, None] * z[:, None, :], atol=1e-12)
 
 

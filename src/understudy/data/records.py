@@ -27,7 +27,7 @@ __all__ = [
 Progress = Callable[[int, int], None]
 """Called with the work done (images read, rounds) and the work in all."""
 MAX_FILE = 16 * 2**30
-SUFFIXES = {"csv": (".csv",), "parquet": (".parquet", ".pq"), "npz": (".npz",)}
+SUFFIXES = {"csv": (".csv", ".tsv", ".txt"), "parquet": (".parquet", ".pq"), "npz": (".npz",)}
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,9 @@ def file_kind(path: Path) -> str:
     for kind, suffixes in SUFFIXES.items():
         if name.endswith(suffixes):
             return kind
-    raise DataError(".csv, .csv.gz, .parquet or .npz", path.name, "convert or rename it")
+    raise DataError(
+        ".csv, .tsv, .txt (or .gz of these), .parquet or .npz", path.name, "convert or rename it"
+    )
 
 
 def check_size(size: int) -> None:

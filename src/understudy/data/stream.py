@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from understudy.errors import OutputError, unwritable
 
 __all__ = ["Writer", "write"]
 
-_TABLES = (".csv", ".csv.gz", ".parquet", ".pq")
+_LINES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+_TABLES = (*_LINES, ".parquet", ".pq")
 
 
 def write(
@@ -44,7 +46,9 @@ class Writer:
     ) -> None:
         kind = schema.kind if schema else kind
         _check_name(path.name, kind, cut=schema is not None)
-        self._csv, self._arrays = ".csv" in path.name.lower(), path.suffix == ".npz"
+        name = path.name.lower()
+        self._csv, self._arrays = name.endswith(_LINES), path.suffix == ".npz"
+        self._tabs = name.endswith((".tsv", ".tsv.gz"))
         if layout is not None and (kind != "series" or self._arrays):
             found = path.suffix if kind == "series" else f"{kind} data"
             raise OutputError("a layout for series in CSV or Parquet", found, "remove it")
@@ -82,6 +86,7 @@ class Writer:
         from understudy.data.written import header, lines
 
         form = FileForm() if self._schema is None else self._schema.file
+        form = replace(form, separator="\t") if self._tabs else form
         text = lines(frame, self._schema, form.separator)
         if not self.rows:
             text = form.mark + header(frame, form.separator).encode() + text

@@ -21,7 +21,15 @@ from understudy.data.csv_file import is_blank, read_texts
 from understudy.data.form import Form
 from understudy.data.forms import LEAST, find_forms
 from understudy.data.layout import file_columns
-from understudy.data.records import Progress, Records, check_size, file_kind, some, unreadable
+from understudy.data.records import (
+    SUFFIXES,
+    Progress,
+    Records,
+    check_size,
+    file_kind,
+    some,
+    unreadable,
+)
 from understudy.data.schema import Schema
 from understudy.data.series import series_from_frame
 from understudy.data.stream import write
@@ -150,7 +158,7 @@ def read_frame(path: Path, schema: Schema | None = None, said: Said = _log.info)
 
 def is_empty(path: Path) -> bool:
     """Whether a file holds nothing at all, not even the names of columns or arrays."""
-    if not path.is_file() or not path.name.lower().removesuffix(".gz").endswith(".csv"):
+    if not path.is_file() or not path.name.lower().removesuffix(".gz").endswith(SUFFIXES["csv"]):
         return path.is_file() and path.stat().st_size == 0
     return is_blank(path)
 

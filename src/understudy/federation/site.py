@@ -8,6 +8,7 @@ sites at once, all with a leading axis ``[C, …]``; a site on a network is a st
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,7 +19,15 @@ from torch import Tensor
 
 from understudy.data.shards import Shards
 from understudy.errors import PrivacyError
-from understudy.privacy.clip import Bounded, Receipt, Sealed, clip, clipped_sum, counted
+from understudy.privacy.clip import (
+    Bounded,
+    Receipt,
+    Sealed,
+    clip,
+    clipped_moments,
+    clipped_sum,
+    counted,
+)
 from understudy.privacy.clipped import Clipped
 from understudy.privacy.mechanism import Use
 from understudy.privacy.plan import Part, Phase, PrivacyPlan
@@ -109,14 +118,24 @@ class Site:
         """
         spec = self.phase.part(part)
         groups, width = spec.shape if len(spec.shape) == 2 else (1, spec.shape[0])
-        whole, mechanism = self.plan.unit == "site", clipping(spec)
-        limit = float("inf") if whole else mechanism.bound / mechanism.rows
         cells = _cells(self.data, features, group, groups, max(1, _HELD // width))
-        total = clipped_sum(cells, len(self), (groups, width), limit)
-        total = total.reshape(len(self), *spec.shape)
-        if whole:
-            return clip(total, mechanism.bound, mechanism.blocks)
-        return Bounded(total, mechanism.bound, self.plan.unit)
+        total = clipped_sum(cells, len(self), (groups, width), self._row_bound(spec))
+        return self._bounded(total.reshape(len(self), *spec.shape), spec)
+
+    def moments(
+        self, part: str, features: Features, group: Groups, weights: tuple[float, float]
+    ) -> Bounded:
+        """Per site and group, the sum of φ = (a, b·z, svec(zzᵀ)) over its rows' features z.
+
+        What `sum` gives for φ as features, each clipped to its share, in a fraction of the time;
+        ``weights`` are a and b, and the part is ``[groups, 1 + d + d(d + 1)/2]``.
+        """
+        spec = self.phase.part(part)
+        groups, width = spec.shape
+        size = max(1, _HELD // math.isqrt(2 * width))
+        cells = _pieces(self.data, features, group, groups, size)
+        total = clipped_moments(cells, len(self), spec.shape, self._row_bound(spec), weights)
+        return self._bounded(total, spec)
 
     def count(self, part: str, codes: Features, sizes: Sequence[int]) -> Bounded:
         """Per site, the histograms of its rows' codes ``[n, columns]``, side by side.
@@ -126,12 +145,21 @@ class Site:
         and the histograms are clipped.
         """
         spec = self.phase.part(part)
-        whole, mechanism = self.plan.unit == "site", clipping(spec)
-        limit = 1.0 if whole else mechanism.bound / mechanism.rows
+        limit = 1.0 if self.plan.unit == "site" else self._row_bound(spec)
         cells = _cells(self.data, codes, None, 1, max(1, _HELD // len(sizes)))
         total = torch.zeros(len(self), *spec.shape, dtype=torch.float64)
         total[:, : sum(sizes)] = counted(cells, len(self), sizes, limit)
-        if whole:
+        return self._bounded(total, spec)
+
+    def _row_bound(self, spec: Part) -> float:
+        """What a row's features are clipped to: nothing where the whole site's sum is."""
+        mechanism = clipping(spec)
+        return math.inf if self.plan.unit == "site" else mechanism.bound / mechanism.rows
+
+    def _bounded(self, total: Tensor, spec: Part) -> Bounded:
+        """A sum of rows that were clipped one by one, or, of whole sites, clipped now."""
+        mechanism = clipping(spec)
+        if self.plan.unit == "site":
             return clip(total, mechanism.bound, mechanism.blocks)
         return Bounded(total, mechanism.bound, self.plan.unit)
 
@@ -199,6 +227,36 @@ def _cells(
         labels = data.y[rows]
         block = group(labels) if group is not None else torch.zeros_like(labels)
         yield features(data.x[rows], labels), sites * groups + block
+
+
+def _pieces(
+    data: Shards, features: Features, group: Groups, groups: int, size: int
+) -> Iterator[tuple[Tensor, int]]:
+    """Feature rows of one (site, group) cell after the other, at most ``size`` at a time.
+
+    Where a cell is cut depends on its own rows alone, so that its sum rounds alike in any stack.
+    """
+    site, row = data.members()
+    cell = site * groups + group(data.y[row])
+    row = row[torch.argsort(cell, stable=True)]
+    for batch in _batches(torch.bincount(cell).tolist(), size):
+        sizes = [n for _, n in batch]
+        taken, row = row[: sum(sizes)], row[sum(sizes) :]
+        found = features(data.x[taken], data.y[taken]).split(sizes)
+        yield from ((z, at) for z, (at, _) in zip(found, batch, strict=True))
+
+
+def _batches(counts: Sequence[int], size: int) -> Iterator[list[tuple[int, int]]]:
+    """Cells and how many of their rows: about ``size`` rows in a batch."""
+    batch: list[tuple[int, int]] = []
+    for cell, count in enumerate(counts):
+        for start in range(0, count, size):
+            batch.append((cell, min(size, count - start)))
+            if sum(n for _, n in batch) >= size:
+                yield batch
+                batch = []
+    if batch:
+        yield batch
 
 
 def seal(site: Site, update: Update) -> Sealed:

@@ -18,7 +18,7 @@ from torch import Tensor
 from understudy.errors import PrivacyError
 from understudy.privacy.terms import Kind, Slot, Unit
 
-__all__ = ["Bounded", "Receipt", "Sealed", "clip", "clipped_sum", "counted"]
+__all__ = ["Bounded", "Receipt", "Sealed", "clip", "clipped_moments", "clipped_sum", "counted"]
 
 _RUN = 1 << 14  # numbers
 _SLACK = 1 - 1e-6  # clip a hair below the bound, so that float32 rounding cannot exceed it
@@ -121,6 +121,51 @@ def clipped_sum(
     for rows, cell in chunks:
         total.index_add_(0, cell, clip(rows, bound).value.double())
     return total.reshape(sites, groups, width)
+
+
+def clipped_moments(
+    pieces: Iterator[tuple[Tensor, int]],
+    sites: int,
+    shape: tuple[int, ...],
+    bound: float,
+    weights: tuple[float, float],
+) -> Tensor:
+    """Sum φ = (a, b·z, svec(zzᵀ)) of rows z by site, each φ clipped to L2 norm ``bound``.
+
+    As `clipped_sum` of φ with ``weights`` (a, b), but φ is never formed: its norm follows from that
+    of z, and what clips it weighs the row in its cell's product. ``pieces`` yields rows ``[n, d]``
+    of one (site, group) cell; svec is the upper triangle, off-diagonals times √2.
+
+    Guarantee: adding or removing one row moves the result by at most ``bound`` in L2, because a
+    row enters exactly one cell, and svec keeps the norm of zzᵀ.
+    """
+    groups, width = shape
+    total = torch.zeros(sites * groups, width, dtype=torch.float64)
+    for rows, cell in pieces:
+        z = rows.to(torch.float64, copy=True)  # where it lies in memory would show in the product
+        share = _shares(z, bound, weights)
+        z[share == 0] = 0
+        held, d = z * share[:, None], z.shape[1]
+        total[cell, 0] += weights[0] * share.sum()
+        total[cell, 1 : 1 + d] += weights[1] * held.sum(0)
+        total[cell, 1 + d :] += _triangle(z.T @ held)
+    return total.reshape(sites, groups, width)
+
+
+def _shares(z: Tensor, bound: float, weights: tuple[float, float]) -> Tensor:
+    """How much of φ of each row is within ``bound``; none of a row that is not finite."""
+    square = (z**2).sum(1)
+    norm = (weights[0] ** 2 + weights[1] ** 2 * square + square**2).sqrt()
+    share = (bound * _SLACK / norm).clamp(max=1)
+    return torch.where(torch.isfinite(norm), share, torch.zeros_like(share))
+
+
+def _triangle(square: Tensor) -> Tensor:
+    """The upper triangle of a symmetric matrix, row by row, off-diagonals times √2."""
+    row, column = torch.triu_indices(*square.shape)
+    found = square[row, column]
+    found[row != column] *= math.sqrt(2)
+    return found
 
 
 def counted(

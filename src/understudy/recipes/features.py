@@ -11,13 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.fft
-import torch
 from torch import Tensor
 
 from understudy.data.encode import blocks
 from understudy.data.schema import Schema
 
-__all__ = ["BOUND", "COUNT", "MEAN", "Space", "phi", "phi_width", "space", "svec", "unsvec"]
+__all__ = ["BOUND", "COUNT", "MEAN", "Space", "phi_width", "space", "unsvec", "within"]
 
 COUNT, MEAN = 0.3, 0.5  # a and b: weights of the count and of the means
 BOUND = math.sqrt(COUNT**2 + MEAN**2 + 1)  # ‖φ‖ at most
@@ -84,38 +83,17 @@ def _cosines(schema: Schema, coefficients: int) -> Space:
 
 
 def phi_width(d: int) -> int:
-    """Numbers in φ of d features."""
+    """Numbers in φ = (a, b·z, svec(zzᵀ)) of d features z."""
     return 1 + d + d * (d + 1) // 2
 
 
-def phi(z: Tensor) -> Tensor:
-    """φ = (a, b·z, svec(zzᵀ)) of each row ``[n, 1 + d + d(d+1)/2]``, with ‖z‖ ≤ 1 enforced.
-
-    In double: a product's rounding depends on how many rows it is taken of, so in single
-    precision one record would move the φ of others by more than the clip's slack allows.
-    """
-    n, d = z.shape
-    z = z * (1 / z.norm(dim=1, keepdim=True).clamp(min=1.0))
-    found = z.new_empty(n, phi_width(d))
-    found[:, 0], found[:, 1 : 1 + d] = COUNT, MEAN * z
-    svec(z, out=found[:, 1 + d :])
-    return found
-
-
-def svec(z: Tensor, out: Tensor | None = None) -> Tensor:
-    """Upper triangle of zzᵀ, off-diagonals times √2, so that norms are kept."""
-    n, d = z.shape
-    flat = z.new_empty(n, d * (d + 1) // 2) if out is None else out
-    wide, at = z * math.sqrt(2), 0
-    for i in range(d):  # row by row: several times as fast as gathering pairs
-        torch.mul(z[:, i : i + 1], wide[:, i:], out=flat[:, at : at + d - i])
-        flat[:, at] = z[:, i] ** 2
-        at += d - i
-    return flat
+def within(z: Tensor) -> Tensor:
+    """Rows ``[n, d]`` with ‖z‖ ≤ 1 enforced, so that ‖φ‖ ≤ `BOUND`."""
+    return z * (1 / z.norm(dim=1, keepdim=True).clamp(min=1.0))
 
 
 def unsvec(v: np.ndarray, d: int) -> np.ndarray:
-    """The symmetric matrices ``[…, d, d]`` of vectors made by `svec`."""
+    """The symmetric matrices ``[…, d, d]`` of svec: upper triangles, off-diagonals times √2."""
     rows, columns = np.triu_indices(d)
     matrix = np.zeros((*v.shape[:-1], d, d))
     matrix[..., rows, columns] = v / np.where(rows == columns, 1.0, math.sqrt(2))

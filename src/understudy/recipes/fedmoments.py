@@ -27,7 +27,7 @@ from understudy.federation.site import Site
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes.catalogue import CATALOGUE
 from understudy.recipes.copula import latents
-from understudy.recipes.features import Space, phi, space
+from understudy.recipes.features import COUNT, MEAN, Space, space, within
 from understudy.recipes.moments import Gaussians, Moments, denoise, taken_apart
 from understudy.recipes.options import FedMomentsOptions
 from understudy.recipes.two_sums import TwoSums, hardened, moments_plan, noise_of, two_sums
@@ -69,7 +69,8 @@ class FedMoments(Stateless):
 
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """The site's sum of φ over its records, by class."""
-        return {"moments": site.sum("moments", self._phi, lambda y: y)}, {}
+        weights = COUNT, MEAN
+        return {"moments": site.moments("moments", self._features, lambda y: y, weights)}, {}
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
         """Keep the noisy sum."""
@@ -94,10 +95,10 @@ class FedMoments(Stateless):
         balance = tuple(found.balance.tolist())
         return Generator("gaussian", {k: v.float() for k, v in tensors.items()}, config, balance)
 
-    def _phi(self, x: Tensor, y: Tensor) -> Tensor:
-        """φ of each row, of norm at most √(a² + b² + 1)."""
+    def _features(self, x: Tensor, y: Tensor) -> Tensor:
+        """Features z of each row, of norm at most 1: so φ has norm at most √(a² + b² + 1)."""
         place = self._space
-        return phi((x.double() - torch.from_numpy(place.origin)) @ torch.from_numpy(place.into))
+        return within((x.double() - torch.from_numpy(place.origin)) @ torch.from_numpy(place.into))
 
     def _moments(self, sums: np.ndarray) -> Moments:
         """The noisy sum taken apart, with the noise each piece carries."""

@@ -30,7 +30,7 @@ from understudy.privacy.integer import IntegerGaussian
 from understudy.privacy.plan import Phase, PrivacyPlan
 from understudy.recipes.behind import behind, pieces
 from understudy.recipes.catalogue import CATALOGUE
-from understudy.recipes.features import BOUND, phi, phi_width
+from understudy.recipes.features import BOUND, COUNT, MEAN, phi_width, within
 from understudy.recipes.margins import (
     Margin,
     clean,
@@ -116,7 +116,9 @@ class TwoSums(Stateless):
             sizes = [margin.size for margin in found]
             return {part: site.count(part, lambda x, y: codes(found, x, y), sizes)}, {}
         place = self._standing(found, task.array("shares", (self._size,)))
-        return {part: site.sum(part, lambda x, y: phi(place.features(x)), _own)}, {}
+        return {
+            part: site.moments(part, lambda x, y: within(place.features(x)), _own, (COUNT, MEAN))
+        }, {}
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
         """Keep the noisy sums."""
