@@ -177,6 +177,15 @@ def test_rows_with_turned_labels_are_worse_than_guessing() -> None:
     assert level == "unfit" and "worse than guessing for predicting ill" in headline
 
 
+def test_uses_of_one_level_are_named_in_one_row() -> None:
+    uses = ("predicting ill", "single columns", "pairs of columns")
+    judged = [
+        Judgement(use, "m", "models", BETTER, "", Score("m", 0.5, 0.4, 0.6, 9)) for use in uses
+    ]
+    assert "for predicting ill, single columns and pairs of columns." in sum_up(judged)[1]
+    assert "for predicting ill." in sum_up(judged[:1])[1]
+
+
 def test_rows_drawn_evenly_are_no_better_than_guessing() -> None:
     draw = np.random.default_rng(0)
     even = rows(600, 0)

@@ -200,7 +200,8 @@ def _uses(judged: Sequence[Judgement], level: str) -> str:
     found = [j for j in judged if j.level == level]
     split = {j.use for j in judged if any(o.use == j.use and o.level != level for o in judged)}
     names = [f"{j.use} ({j.measure.split(',')[0]})" if j.use in split else j.use for j in found]
-    return " and ".join(dict.fromkeys(names))
+    each = list(dict.fromkeys(names))
+    return " and ".join(filter(None, [", ".join(each[:-1]), *each[-1:]]))
 
 
 def remarks(schema: Schema, utility: Utility, same: bool) -> tuple[str, ...]:
