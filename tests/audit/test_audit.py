@@ -16,11 +16,14 @@ from understudy.audit.evidence import Rates, least_epsilon, one_run_bound, separ
 from understudy.audit.runs import many_runs, tiny
 from understudy.errors import AuditError
 from understudy.federation import engine as engine_module
+from understudy.federation.site import Site
+from understudy.nets.autoencoder import ENCODER
 from understudy.privacy import integer
 from understudy.privacy.account import Event, cost, profile
 from understudy.privacy.claim import claims
 from understudy.privacy.clip import Bounded
 from understudy.privacy.gaussian import Gaussian
+from understudy.recipes import RECIPES, vae
 from understudy.recipes.dpd_fvae import records as records_module
 from understudy.rng import Draws, Streams
 
@@ -151,21 +154,21 @@ def test_replay_passes_a_study_and_names_the_part_that_moves_too_far(
     assert {f.part for f in found.findings} == {"shared"}
 
 
-def test_replay_catches_an_encoder_that_is_sent_without_noise(
-    monkeypatch: pytest.MonkeyPatch, toys: None
+def test_replay_catches_an_encoder_whose_steps_are_not_noised(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What a site computes from its rows travels beside what was noised."""
-    from contracts.toys import ToyStep
+    """The decoder's numbers are noised, the encoder's are stepped and shared as they are."""
+    study, original = small_study("dpd_fvae", "record", "local", **BATCHES), Site.step
+    spec = RECIPES["dpd_fvae"].build(study).spec
+    every = vae.unpack(spec, torch.arange(vae.size(spec, ""))[None], "")
+    encoder = torch.cat([p.flatten() for name, p in every.items() if name.startswith(ENCODER)])
 
-    study, original = small_study("toy-step", "record", "local"), ToyStep.local
-    assert not replay(study).findings
+    def step(self, part, bounded):
+        noised = original(self, part, bounded).clone()
+        noised[:, encoder] = bounded.value[:, encoder]
+        return noised
 
-    def local(self, task, site):
-        update, memory = original(self, task, site)
-        sums = torch.stack([site.data.rows(c)[0].sum(0) for c in range(len(site))])
-        return {"step": update["step"] + sums}, memory
-
-    monkeypatch.setattr(ToyStep, "local", local)
+    monkeypatch.setattr(Site, "step", step)
     assert "passed the noise by" in replay(study).words
 
 
