@@ -55,6 +55,8 @@ def test_it_is_an_estimate_and_says_so() -> None:
     assert found is not None and found.removed == 2 and found.examples == 300
     assert np.isfinite(found.mu) and found.mu > found.mean
     assert "no ε" in found.words
+    fewer = average_case(TABLE, synthetic, real, rng=np.random.default_rng(0), most=300)
+    assert fewer is not None and (fewer.synthetic, fewer.removed) == (300, 1)  # of those looked at
     assert (
         average_case(TABLE, synthetic.take(np.arange(5)), real, rng=np.random.default_rng(0))
         is None

@@ -47,12 +47,16 @@ class AverageCase:
 
 
 def average_case(
-    schema: Schema, synthetic: Rows, real: Rows, *, rng: np.random.Generator
+    schema: Schema, synthetic: Rows, real: Rows, *, rng: np.random.Generator, most: int = POOL
 ) -> AverageCase | None:
-    """(μ, γ) of synthetic rows; None with too few rows for a neighbourhood."""
+    """(μ, γ) of synthetic rows; None with too few rows for a neighbourhood.
+
+    ``most`` of them are looked at. With fewer than there are real rows, the one that is removed
+    for each stands for more than one real row, so that μ comes out too high.
+    """
     chosen = real.some(EXAMPLES, rng)
-    removed = max(1, round(len(synthetic) / max(1, len(real))))
-    pool = placed(schema, synthetic.some(POOL, rng))
+    pool = placed(schema, synthetic.some(most, rng))
+    removed = max(1, round(len(pool) / max(1, len(real))))
     if len(chosen) < 3 or len(pool) <= 2 * (NEAREST + removed):
         return None
     losses = _losses(placed(schema, chosen), pool, removed)
@@ -84,10 +88,16 @@ def _chunks(rows: np.ndarray) -> list[np.ndarray]:
 
 def _neighbours(pool: np.ndarray, reach: int) -> tuple[np.ndarray, np.ndarray]:
     """The ``reach`` nearest other rows of each row ``[n, reach]``, and how far they are."""
-    apart = squares(pool, pool)
-    np.fill_diagonal(apart, np.inf)
-    place = np.argsort(apart, axis=1, kind="stable")[:, :reach]
-    return place, _positive(np.sqrt(np.take_along_axis(apart, place, 1)))
+    found = []
+    for start in range(0, len(pool), CHUNK):
+        apart = squares(pool[start : start + CHUNK], pool)
+        apart[np.arange(len(apart)), start + np.arange(len(apart))] = np.inf
+        near = np.argpartition(apart, reach - 1, axis=1)[:, :reach]
+        order = np.take_along_axis(apart, near, 1).argsort(1)
+        near = np.take_along_axis(near, order, 1)
+        found.append((near, np.take_along_axis(apart, near, 1)))
+    place, squared = (np.vstack(part) for part in zip(*found, strict=True))
+    return place, _positive(np.sqrt(squared))
 
 
 def _positive(distance: np.ndarray) -> np.ndarray:
