@@ -25,6 +25,10 @@ app = typer.Typer(
 ID = typer.Option(..., "--id", help="The column that identifies a person; may be repeated.")
 KEY = typer.Option(..., "--key", help="This party's secret file: never send it.")
 OUT = typer.Option(..., "--output", "-o", help="The file to write.")
+PARTY = typer.Option(
+    [], "--party", help="A party that takes part, in one order everywhere; default: all with keys."
+)
+PORT = 8702
 
 
 @app.command()
@@ -136,6 +140,89 @@ def here(
         _say(json, f"{len(found[0]):,} people that all {len(data)} parties know", output)
 
 
+@app.command()
+def serve(
+    keys: Path = typer.Option(..., "--keys", help="The server's key folder (understudy keys)."),
+    party: list[str] = PARTY,
+    host: str = typer.Option("localhost", help="The address of this machine to listen on."),
+    port: int = typer.Option(PORT, help="The port that parties connect to."),
+    wait: float = typer.Option(600.0, min=0, help="Seconds to wait for parties."),
+    deadline: float = typer.Option(600.0, min=0.1, help="Seconds a party has for a step."),
+    json: bool = JSON,
+) -> None:
+    """Pass on what parties send each other, where they align over a network.
+
+    It cannot read what it passes on, and is not told who or how many are in
+    common; it learns how many identifiers each party has.
+
+    Example:
+
+      understudy align serve --keys hub-keys --host 0.0.0.0
+    """
+    with plain_errors(json):
+        from understudy.deployment.aligning import relay, wait_for
+        from understudy.deployment.keys import load_keys
+        from understudy.deployment.serving import Serving, check_port
+        from understudy.runtime.flare import FlareTransport
+
+        own = load_keys(keys)
+        own.check_role("server")
+        names = list(party or own.roster.names)
+        roster, _ = own.seated(names)
+        how = Serving(Path(), own, host, port)
+        check_port(how)
+        tell = _quiet if json else typer.echo
+        with FlareTransport(names, how.address, wait) as transport:
+            wait_for(transport, names, wait, tell)
+            relay(transport, roster, deadline, tell)
+        if json:
+            print_json({"ok": True, "parties": names})
+
+
+@app.command()
+def join(
+    data: Path = typer.Argument(..., help="This party's rows, CSV or Parquet."),
+    identifier: list[str] = ID,
+    keys: Path = typer.Option(..., "--keys", help="This party's key folder (understudy keys)."),
+    output: Path = OUT,
+    server: str = typer.Option(f"localhost:{PORT}", help="HOST:PORT of the server."),
+    party: list[str] = PARTY,
+    yes: bool = typer.Option(False, "--yes", "-y", help="Do not ask."),
+    json: bool = JSON,
+) -> None:
+    """Align with the other parties over a network, and write the rows known to all.
+
+    Example:
+
+      understudy align join mine.csv --id ssn --keys my-keys
+      --server hub.example:8702 -o aligned.csv
+    """
+    with plain_errors(json):
+        from understudy.cli.attending import reach, stopped
+        from understudy.deployment.aligning import Aligning, check_parties
+        from understudy.deployment.attendance import attend
+        from understudy.deployment.keys import load_keys
+
+        check_new(output, False)
+        own, frame = load_keys(keys), _frame(data)
+        own.check_role("site")
+        roster, identity = own.seated(list(party or own.roster.names))
+        check_parties(roster)
+        found = Aligning(roster, identity, _identifiers(frame, identifier), _quiet)
+        if not yes and not json:
+            with_whom = ", ".join(name for name in roster.names if name != own.name)
+            typer.echo(f"{len(frame):,} people, with {with_whom}.\n{_TOLD}\n{_SERVER}")
+            typer.confirm("Take part?", abort=True)
+        with stopped("Nothing is kept: start again at every end."):
+            attend(found, reach(server, own), _quiet if json else typer.echo)
+        _save(frame.drop(columns=identifier).iloc[found.rows], output)
+        _say(json, f"{len(found.rows):,} people that all parties know", output)
+
+
+def _quiet(line: str) -> None:
+    """Where the output is for machines."""
+
+
 def _frame(path: Path) -> pd.DataFrame:
     """All cells as they stand in the file."""
     from understudy.data.table import read_frame
@@ -196,6 +283,8 @@ _TOLD = (
     "All parties learn which of their own people each of the others knows, how many it has, and, "
     "with three parties or more, how many people any of the others have in common."
 )
+
+_SERVER = "The server learns how many identifiers each party has."
 
 
 def _say(json: bool, done: str, output: Path) -> None:

@@ -147,6 +147,11 @@ class Keys:
     identity: Identity = field(repr=False)
     expires: datetime
 
+    def check_role(self, role: str) -> None:
+        """Refuse the keys of the other end."""
+        if self.role != role:
+            raise KeysError(f"a {role}'s keys", f"those of {self.role} {self.name}", "use its own")
+
     @property
     def ca(self) -> Path:
         """The authority's certificate."""

@@ -20,7 +20,7 @@ from understudy.deployment.preview import Preview
 from understudy.deployment.reception import Reception, Report
 from understudy.deployment.signing import sign
 from understudy.deployment.status import Promised, SiteStatus, Status
-from understudy.errors import KeysError, StudyError, WireError
+from understudy.errors import StudyError, WireError
 from understudy.federation.checkpoint import Checkpoint
 from understudy.federation.engine import Engine
 from understudy.federation.gather import Gather, PlainSum
@@ -115,8 +115,7 @@ def _checked(study: Study, how: Serving) -> tuple[Study, Recipe]:
         )
     if how.keys is not None:
         how.keys.seated(names)
-        if how.keys.role != "server":
-            raise KeysError("a server's keys", f"those of site {how.keys.name}", "use its own")
+        how.keys.check_role("server")
     recipe = prepared(study, how.rows)
     check_encrypted(recipe.plan, how.keys)
     bare = tuple(replace(entry, data=None, epsilon=None, ledger=None) for entry in study.sites)

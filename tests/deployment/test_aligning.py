@@ -1,0 +1,172 @@
+"""Alignment over a network: what each end finds, what the server can see, and what is refused."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from parties import enrol, free_port, processes
+
+from understudy.deployment.aligning import Aligning, relay, wait_for
+from understudy.errors import DataError, StudyError, WireError
+from understudy.federation.secure.roster import Roster, identities
+from understudy.runtime.loopback import Fault, Loopback
+
+LISTS = {
+    "clinic": [f"p{i}" for i in range(12)],
+    "insurer": [f"p{i}" for i in range(20, 4, -1)],
+    "registry": [f"p{i}" for i in (9, 30, 6, 31, 7)],
+}
+
+
+def parties(*names: str, **lists: list[str]) -> tuple[Roster, dict[str, Aligning]]:
+    roster, each = identities(names)
+    held = {**LISTS, **lists}
+    return roster, {n: Aligning(roster, own, held[n]) for n, own in zip(names, each, strict=True)}
+
+
+def over(ends: Mapping[str, Aligning], faults: Mapping[tuple[str, int], Fault] = {}) -> Loopback:
+    return Loopback({name: end.handle for name, end in ends.items()}, faults)
+
+
+@pytest.mark.parametrize("names", [("clinic", "insurer"), tuple(LISTS)])
+@pytest.mark.parametrize("fault", [None, "duplicate"])
+def test_parties_find_the_same_people_in_the_same_order(
+    names: tuple[str, ...], fault: Fault | None
+) -> None:
+    """Also where every message arrives twice: secrets and answers stay the same."""
+    roster, ends = parties(*names)
+    faults = {(name, leg): fault for name in names for leg in range(len(names) + 2) if fault}
+    relay(over(ends, faults), roster)
+    people = [[LISTS[name][row] for row in ends[name].rows] for name in names]
+    assert all(end.over.is_set() and end.error is None for end in ends.values())
+    assert all(found == people[0] for found in people)
+    assert set(people[0]) == set.intersection(*(set(LISTS[name]) for name in names))
+
+
+def test_what_passes_the_server_is_locked_and_tells_lengths_alone() -> None:
+    """No point is in any message, in any leg; replies of the last leg are all alike."""
+    roster, ends = parties(*LISTS)
+    passed: list[bytes] = []
+
+    def noted(handle: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+        def through(data: bytes) -> bytes:
+            passed.extend((data, reply := handle(data)))
+            return reply
+
+        return through
+
+    relay(Loopback({name: noted(end.handle) for name, end in ends.items()}), roster)
+    points = [end._blinded[1].points for end in ends.values()] + [ends["clinic"]._whole.points]
+    seen = b"".join(passed)
+    assert len(seen) > sum(map(len, points)) * 32
+    assert not any(point.tobytes() in seen for each in points for point in each)
+    last = {reply[reply.index(b"{") :].replace(n.encode(), b"") for n, reply in _last(ends)}
+    assert len(last) == 1
+
+
+def _last(ends: Mapping[str, Aligning]) -> list[tuple[str, bytes]]:
+    return [(name, end._reply) for name, end in ends.items()]
+
+
+def test_nobody_in_common_stays_between_the_parties() -> None:
+    roster, ends = parties("clinic", "insurer", insurer=["x", "y"])
+    relay(over(ends), roster)  # for the server it ends as always
+    for end in ends.values():
+        assert isinstance(end.error, DataError) and "that all parties know" in str(end.error)
+
+
+@pytest.mark.parametrize("leg", [0, 1, 2, 3])
+def test_a_party_that_leaves_ends_it(leg: int) -> None:
+    roster, ends = parties("clinic", "insurer")
+    with pytest.raises(WireError, match="an answer of insurer"):
+        relay(over(ends, {("insurer", leg): "die"}), roster, deadline=5)
+    assert leg == 3 or not len(ends["clinic"].rows)
+
+
+class Tampering:
+    """A server that changes what it passes on in one leg."""
+
+    def __init__(self, ends: Mapping[str, Aligning], leg: int, change: Callable[[bytes], bytes]):
+        self.inner, self.leg, self.change, self.count = over(ends), leg, change, -1
+
+    def exchange(
+        self, messages: Mapping[str, bytes], deadline: float
+    ) -> tuple[dict[str, bytes], dict[str, str]]:
+        self.count += 1
+        if self.count == self.leg:
+            messages = {name: self.change(message) for name, message in messages.items()}
+        return self.inner.exchange(messages, deadline)
+
+
+def _flipped(message: bytes) -> bytes:
+    return message[:-1] + bytes([message[-1] ^ 1])
+
+
+@pytest.mark.parametrize("leg, why", [(1, "a key that"), (2, "a peer"), (3, "a peer")])
+def test_what_a_server_changes_is_refused(leg: int, why: str) -> None:
+    """Keys that it puts in for a party's, and lists that it alters."""
+    roster, ends = parties("clinic", "insurer")
+    with pytest.raises(WireError, match=f"refusal.*{why}"):
+        relay(Tampering(ends, leg, _flipped), roster)  # type: ignore[arg-type]
+    assert not any(len(end.rows) for end in ends.values())
+
+
+def test_keys_of_another_party_or_run_are_refused() -> None:
+    """A server cannot stand in for a party: the roster says who signs."""
+    roster, ends = parties("clinic", "insurer")
+    _, strangers = parties("clinic", "insurer")
+    ends["insurer"] = strangers["insurer"]
+    ends["insurer"].roster = roster
+    with pytest.raises(WireError, match="a key that insurer has signed"):
+        relay(over(ends), roster)
+    end = parties("clinic", "insurer")[1]["clinic"]
+    with pytest.raises(WireError, match="another roster"):
+        relay(over({"clinic": end, "insurer": end}), roster)
+
+
+def test_two_messages_in_one_leg_are_refused() -> None:
+    """Or a server could have a party multiply lists of its own making with one secret."""
+    roster, ends = parties("clinic", "insurer")
+    relay(over(ends), roster)
+    rows = ends["clinic"].rows
+    with pytest.raises(WireError, match="alignment that was begun"):
+        relay(over(ends), roster)
+    assert np.array_equal(ends["clinic"].rows, rows)
+
+
+def test_one_party_cannot_align_nor_a_missing_one_be_waited_for_for_ever() -> None:
+    roster, ends = parties("clinic")
+    with pytest.raises(StudyError, match="2 to 16 parties"):
+        relay(over(ends), roster)
+    with pytest.raises(WireError, match="no word from insurer"):
+        wait_for(over(ends), ["clinic", "insurer"], 0.0, lambda line: None)
+
+
+@pytest.mark.slow
+def test_real_commands_align_files_over_the_network(tmp_path: Path) -> None:
+    enrol(tmp_path, ("clinic", "insurer"))
+    for name in ("clinic", "insurer"):
+        frame = pd.DataFrame({"ssn": LISTS[name], f"{name} row": range(len(LISTS[name]))})
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    port = free_port()
+    with processes() as start:
+        command = ("-m", "understudy", "align")
+        serve = (*command, "serve", "--keys", tmp_path / "hub", "--port", port, "--wait", 60)
+        hub = start(tmp_path / "hub.log", *serve)
+        for name in ("clinic", "insurer"):
+            where = ("--keys", tmp_path / name, "--server", f"localhost:{port}", "--yes")
+            out = ("-o", tmp_path / f"{name}-aligned.csv")
+            join = (*command, "join", tmp_path / f"{name}.csv", "--id", "ssn", *where, *out)
+            each = start(tmp_path / f"{name}.log", *join)
+        assert hub.ended(60) == 0, hub.said
+        assert each.ended(30) == 0, each.said
+    made = [pd.read_csv(tmp_path / f"{name}-aligned.csv") for name in ("clinic", "insurer")]
+    assert len(made[0]) == 7 and "ssn" not in made[0]
+    assert (made[0]["clinic row"] == 20 - made[1]["insurer row"]).all()
