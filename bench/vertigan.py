@@ -1,8 +1,8 @@
 """VertiGAN beside its thesis (Jiang 2023, ch. 6): accuracy, AVD within and across parties.
 
     python bench/vertigan.py [--data a9a w8a …] [--epsilon 2 8] [--parties 2] [--split dealt]
-                             [--top 1] [--joint 0] [--recipe vertigan] [--rounds N] [--seeds 0]
-                             [--quick|--full] [--json F]
+                             [--top 1] [--joint 0] [--shared] [--recipe vertigan] [--rounds N]
+                             [--seeds 0] [--quick|--full] [--json F]
 
 One table is split by columns among parties: dealt by a seed, or with columns that correlate
 together at one party or apart. ε is that of a person at all parties together, against the public;
@@ -39,7 +39,7 @@ from understudy.evaluation.students import answer, silent
 from understudy.rng import Streams
 
 THESIS = {0.5: 0.697, 2.0: 0.778, 8.0: 0.790}  # Web, per-party ε; real rows .845
-ROUNDS, ROWS, SETS, WAYS = 300, 20_000, 100, 4
+ROUNDS, ROWS, SETS, WAYS = 1500, 20_000, 100, 4
 
 
 def arrays(name: str, seed: int) -> tuple[Schema, Records, Records]:
@@ -83,7 +83,7 @@ def study(
     private = {"epsilon": epsilon, "delta": 1e-5} if epsilon else {"trust": "none"}
     own = {
         "study": {"name": schema.name, "recipe": "vertigan", "rounds": args.rounds},
-        "recipe": {"top": args.top, "joint": args.joint},
+        "recipe": {"top": args.top, "joint": args.joint, "shared": args.shared},
         "training": {"batch": args.batch},
     }
     tables = {
@@ -175,6 +175,7 @@ def main() -> None:
     parser.add_argument("--split", choices=("dealt", "together", "apart"), default="dealt")
     parser.add_argument("--top", type=float, default=1.0)
     parser.add_argument("--joint", type=float, default=0.0)
+    parser.add_argument("--shared", action="store_true", help="as published: one noise for all")
     parser.add_argument("--recipe", default="vertigan", help="or fedmoments, fedmarginals")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--batch", type=int, default=1000)
@@ -185,7 +186,17 @@ def main() -> None:
         args.data, args.epsilon, args.rounds, args.seeds = args.data[:1], [0.0], 2, args.seeds[:1]
     terms = {
         k: vars(args)[k]
-        for k in ("parties", "split", "top", "rounds", "batch", "seeds", "joint", "recipe")
+        for k in (
+            "parties",
+            "split",
+            "top",
+            "rounds",
+            "batch",
+            "seeds",
+            "joint",
+            "shared",
+            "recipe",
+        )
     }
     report: dict[str, Any] = {**provenance("vertigan", args.threads), **terms, "cells": []}
     for name in args.data:

@@ -276,7 +276,8 @@ def test_the_server_puts_each_party_s_numbers_where_they_belong() -> None:
 
 
 def test_without_noise_a_generator_learns_how_often_values_occur() -> None:
-    terms = {"steps": 3, "widths": [16, 16], "hidden": 16, "critic_width": 16, "latent": 8}
+    terms = {"steps": 3, "widths": [16, 16], "hidden": 16, "critic_width": 16, "latent": 8,
+             "critic_rate": 0.02}  # fmt: skip
     asked = study(
         privacy={"trust": "none", "unit": "record"}, recipe=terms,
         study={"name": "t", "recipe": "vertigan", "rounds": 60}, training={"rate": 0.01},
@@ -315,9 +316,19 @@ def test_gradients_that_are_not_finite_are_never_sent(tmp_path: Path) -> None:
     """Training that diverges ends without a release; what was charged stays charged."""
     data = [records_of(people(), names) for names in HELD]
     with pytest.raises(ReleaseError, match="round that was completed"):
-        run(study(training={"batch": 16, "rate": 1e30}), data, seed=1, out=tmp_path / "out")
+        asked = study(training={"batch": 16, "rate": 1e30}, recipe={"critic_rate": 1e30})
+        run(asked, data, seed=1, out=tmp_path / "out")
     ledger = (tmp_path / "out.partial" / "ledger.jsonl").read_text().splitlines()
     assert len(ledger) == 3 and not (tmp_path / "out").exists()
+
+
+def test_a_generator_beyond_all_numbers_is_not_released(tmp_path: Path) -> None:
+    """Its last round was completed: what it would have made next is no row."""
+    data = [records_of(people(), names) for names in HELD]
+    asked = study(study=HEAD | {"rounds": 1}, training={"batch": 16, "rate": 1e30})
+    with pytest.raises(ReleaseError, match="beyond all numbers"):
+        run(asked, data, seed=1, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("bias", [0.0, 40.0])

@@ -147,7 +147,7 @@ class OneHot:
         return x, pick(chance[:, -self.label :], drawn, rng)
 
     def draw(self, chance: Tensor, level: Tensor) -> Tensor:
-        """Features ``[n, width]`` drawn by their chances, with uniform ``level [n, width]``.
+        """Features ``[…, width]`` drawn by their chances, with uniform ``level […, width]``.
 
         Of a group, the value whose exponential waiting time is over first, at rates as its odds.
         """
@@ -158,8 +158,8 @@ class OneHot:
         groups = [(start, g.width) for g, start in self._places if g.kind != "flag"]
         groups += [(self.width - self.label, self.label)] if self.label else []
         for start, width in groups:
-            first = waits[:, start : start + width].argmin(dim=1)
-            out[:, start : start + width] = functional.one_hot(first, width).to(out.dtype)
+            first = waits[..., start : start + width].argmin(dim=-1)
+            out[..., start : start + width] = functional.one_hot(first, width).to(out.dtype)
         return out
 
     def uniform(self, n: int, *, rng: torch.Generator) -> tuple[Tensor, Tensor]:

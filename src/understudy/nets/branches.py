@@ -87,6 +87,10 @@ class BranchedNet(Described):
         return heads(logits, self._cut[party])
 
     def joint(self, params: Mapping[str, Tensor], z: Tensor) -> Tensor:
-        """Chances of all features, branch after branch ``[C, B, Σ outputs]``."""
-        every = range(len(self.outputs))
-        return torch.cat([self.rows(params, z, party) for party in every], dim=-1)
+        """Chances of all features, branch after branch ``[C, B, Σ outputs]``.
+
+        ``z [C, B, latent]`` is behind all branches; with an axis before, each has its own.
+        """
+        each = z if z.dim() == 4 else [z] * len(self.outputs)
+        rows = [self.rows(params, own, party) for party, own in enumerate(each)]
+        return torch.cat(rows, dim=-1)

@@ -87,7 +87,7 @@ _RECIPES = (
         parties=frozenset({("record", "local")}),
         default=("record", "local"),
         options=options.VertiGANOptions,
-        rounds=300,
+        rounds=1500,
         corrections="The server picks no batch: parties draw it from a secret of theirs. One "
         "person is at every party, so the claim adds parties up; insiders get no amplification.",
     ),

@@ -80,7 +80,15 @@ class VertiGANOptions(Settings):
     )
     penalty: float = setting(1.0, "weight of the critics' gradient penalty", least=0)
     bins: int = setting(10, "bins that a number of a table is cut into", least=2)
-    steps: int = setting(10, "E: noised steps of each critic per round", least=1)
+    steps: int = setting(2, "E: noised steps of each critic per round", least=1)
+    critic_rate: float = setting(
+        5e-3, "learning rate of the critics; training.rate is the generator's", above=0
+    )
+    shared: bool = setting(
+        False,
+        "one noise behind all parties' columns, as published: relates them, but by accident, since "
+        "no critic sees two parties; with joint always",
+    )
     top: float = setting(
         1.0,
         "share of the generator's gradient that a party sends, its largest numbers: 0.25 halves "

@@ -11,7 +11,11 @@ travels is post-processing of them: the critic and its optimiser saw only noised
 generator's gradient is formed from the critic and made-up rows, which no record enters.
 
 Corrections to the thesis: the server knows no batch, since the parties draw them from a secret of
-their own; one person is at every party, so claims add up what all parties reveal of a batch.
+their own; one person is at every party, so claims add up what all parties reveal of a batch. No
+critic sees two parties, so nothing teaches what goes together across them: one noise behind all
+branches relates them all the same, by accident, and misleads whoever learns from the rows. Each
+branch therefore has noise of its own in the release, and parties are independent; `shared` draws
+as published. Critics are shown rows as real ones are, one value drawn for each column.
 
 With ``recipe.joint`` fedmoments for parties comes first, and the server has a critic of whole rows
 that knows from it what goes together across parties (`joint_critic`): a phase and events of its
@@ -31,7 +35,7 @@ from torch import Tensor
 
 from understudy.data.onehot import OneHot
 from understudy.data.schema import Schema
-from understudy.errors import StudyError
+from understudy.errors import ReleaseError, StudyError
 from understudy.federation.phases import Then, then
 from understudy.federation.planning import parties_plan, unit_and_trust
 from understudy.federation.recipe import State, Task, Update
@@ -100,7 +104,7 @@ class VertiGAN:
     @property
     def _rule(self) -> Adam:
         """RMSprop, for critics."""
-        return Adam(self.training.rate or _RATE, 0.0, 0.9)
+        return Adam(self.options.critic_rate, 0.0, 0.9)
 
     @property
     def _batch(self) -> float:
@@ -156,17 +160,17 @@ class VertiGAN:
     def _clipped_sum(self, flat: Tensor, own: Mapping[str, Tensor], site: Site) -> Bounded:
         """Σ over a batch, which all parties share, of clipped gradients of the critic."""
         party, part = site.ids[0], _name(site.ids[0])
-        critic, layout, latent = self.critic(party), self.layouts[party], self.generator.latent
+        critic, layout = self.critic(party), self.layouts[party]
         members = site.sample(part)
-        noise = site.normals(members, latent + 1)
+        noise = site.normals(members, self.generator.latent + layout.width + 1)
         rows = layout.encode(site.data.x[members[:, 1]], site.data.y[members[:, 1]])
         places = torch.stack((members[:, 0], torch.arange(len(members))), dim=1)
 
         def losses(params: Mapping[str, Tensor], r: RecordBatch) -> Tensor:
             with torch.no_grad():
-                fake = self.generator.rows(own, r.noise[..., :latent], party)
-            mix = torch.special.ndtr(r.noise[..., latent])  # normal numbers made even ones
-            return critic.losses(params, critic.seen(r.x), critic.seen(fake), r.y, mix)
+                fake = self._rows(own, r.noise[..., :-1], party)
+            mix = torch.special.ndtr(r.noise[..., -1])  # normal numbers made even ones
+            return critic.losses(params, r.x, fake, r.y, mix)
 
         labels = torch.zeros(len(members), dtype=torch.long)
         batch = pieces(rows, labels, places, 1, noise)
@@ -178,16 +182,27 @@ class VertiGAN:
 
         From the critic, which saw only noised steps, and from noise that is no secret.
         """
-        party, size = site.ids[0], (_BATCH, self.generator.latent)
-        critic = self.critic(party)
+        party, critic = site.ids[0], self.critic(site.ids[0])
+        size = (_BATCH, self.generator.latent + self.layouts[party].width)
         z = torch.from_numpy(site.rng.child("latents").normal(size)).float()
         leaves = {name: value.detach().requires_grad_() for name, value in own.items()}
         params = layers.unflatten(critic.net, flat.detach(), CRITIC)
-        fake = critic.seen(self.generator.rows(leaves, z, party))
+        fake = self._rows(leaves, z, party)
         labels = torch.zeros(fake.shape[:2], dtype=torch.long)
         total = critic.generator_losses(params, fake, labels).mean()
         found = torch.autograd.grad(total, list(leaves.values()))
         return torch.cat([slope.flatten(1) for slope in found], dim=1)
+
+    def _rows(self, own: Mapping[str, Tensor], noise: Tensor, party: int) -> Tensor:
+        """Rows of a party as real ones are, with one value of each column, drawn by its chance.
+
+        ``noise`` is latent and draws. Slopes pass as if the chances themselves were shown: chances
+        would tell a critic at once that no row is real, and draws alone have no slope.
+        """
+        chances = self.generator.rows(own, noise[..., : self.generator.latent], party)
+        level = torch.special.ndtr(noise[..., self.generator.latent :])
+        drawn = self.layouts[party].draw(chances.detach(), level)
+        return chances + (drawn - chances).detach()
 
     def _largest(self, gradient: Tensor) -> Tensor:
         """The gradient, or places and values ``[1, 2, k]`` of its largest numbers."""
@@ -229,16 +244,27 @@ class VertiGAN:
             "width": self.schema.width,
             "layout": self._joint.layout.to_config(),
             "places": list(self._joint.places),
+            "shared": self._shared(state),
         }
         flat = self.server.released(state)[None]
-        self._warn_of_collapse(flat, rng)
+        self._check_made(flat, rng)
         return Generator("branches", {"generator": flat}, config, vae.balance(self.schema))
 
-    def _warn_of_collapse(self, flat: Tensor, rng: Streams) -> None:
-        """Say so where all rows are nearly alike: known from the generator, not from any record."""
+    def _shared(self, state: State) -> bool:
+        """Whether one noise is behind all branches: no critic of one party sees what that does."""
+        return self.options.shared or "joint" in state
+
+    def _check_made(self, flat: Tensor, rng: Streams) -> None:
+        """Refuse rows of no numbers, and say where all are nearly alike: no record is looked at."""
         params = layers.separated(flat, self.generator.shapes())
         z = torch.randn(1, _BATCH, self.generator.latent, generator=rng.torch("collapse"))
         chances = self.generator.joint(params, z)[0].mean(0)
+        if not bool(chances.isfinite().all()):
+            raise ReleaseError(
+                "a generator that makes rows",
+                "one that training has driven beyond all numbers",
+                "lower training.rate and recipe.critic_rate; what was charged stays spent",
+            )
         if not bool(((chances > _RARE) & (chances < 1 - _RARE)).any()):
             _LOG.warning(
                 "the generator has collapsed: in every column nearly all drawn rows have the same "

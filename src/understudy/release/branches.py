@@ -1,7 +1,8 @@
 """The generator kind "branches": rows and labels whose columns parties held apart.
 
 A generator with a branch per party gives chances of yes-or-no features; ``places`` says where among
-all branches' outputs each feature of the whole table's layout stands. Class proportions are those
+all branches' outputs each feature of the whole table's layout stands. ``shared``: one noise is
+behind all branches; else each has its own, and parties are independent. Class proportions are those
 that it learnt; to draw one class alone, rows of the others are discarded.
 """
 
@@ -35,10 +36,11 @@ def draw(
     """Encoded rows ``[n, F]`` and their classes ``[n]``; of one class if ``label`` is given."""
     spec, layout = _net(config), OneHot.from_config(config["layout"])
     params = layers.separated(arrays["generator"], spec.shapes())
+    branches = () if config["shared"] else (len(spec.outputs),)
     places, source = torch.tensor(config["places"], dtype=torch.long), rng.torch("latent")
 
     def some(size: int) -> tuple[Tensor, Tensor]:
-        z = torch.randn(1, size, spec.latent, generator=source)
+        z = torch.randn(*branches, 1, size, spec.latent, generator=source)
         return layout.decode(spec.joint(params, z)[0][:, places], drawn=True, rng=source)
 
     return until(some, n, label)
@@ -54,7 +56,8 @@ def _net(config: Mapping[str, Any]) -> BranchedNet:
 def check(arrays: Mapping[str, Tensor], config: Mapping[str, Any], classes: int) -> bool:
     """Whether this is such a generator of these classes, and nothing else."""
     spec, layout, places = _net(config), OneHot.from_config(config["layout"]), config["places"]
-    fits = config.keys() == {"net", "width", "layout", "places"}
+    fits = config.keys() == {"net", "width", "layout", "places", "shared"}
+    fits = fits and type(config["shared"]) is bool
     fits = (
         fits
         and arrays.keys() == {"generator"}
