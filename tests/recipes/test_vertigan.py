@@ -352,6 +352,27 @@ def test_a_generator_that_makes_one_row_is_warned_of(
     assert ["collapsed" in words for words in said] == ([True] if bias else [])
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_parties_are_independent_unless_one_noise_is_asked_for(shared: bool) -> None:
+    """Two branches that make their column of noise alike: alike with one noise only."""
+    schema = Schema("table", "two", 40, (Column("a", "boolean"), Column("b", "boolean")))
+    parties = [{"name": name, "columns": [name]} for name in ("a", "b")]
+    tables = {"study": HEAD, "privacy": {"noise": 1.0}, "recipe": {"shared": shared}}
+    split = {"simulation": {"data": "-", "split": "columns"}, "party": parties}
+    recipe = build(Study.parse({**tables, **split}, schema=schema))
+    state = recipe.init(rng=Streams.from_seed(0))
+    named = recipe.generator.shapes()
+    made = layers.separated(300 * state["generator"][None], named)
+    twins = [name for name in named if "branch0" in name]
+    made |= {name.replace("branch0", "branch1"): made[name] for name in twins}
+    state = {**state, "generator": layers.concatenated(made, named)[0]}
+    drawn = recipe.finish(state, rng=Streams.from_seed(0)).rows(400, rng=Streams.from_seed(1))[0]
+    share, alike = float(drawn[:, 0].mean()), float((drawn[:, 0] == drawn[:, 1]).float().mean())
+    chance = share**2 + (1 - share) ** 2
+    assert 0.2 < share < 0.8
+    assert alike > 0.95 if shared else abs(alike - chance) < 0.1
+
+
 BAD = {
     "passes over the rows": ({"training": {"epochs": 2}}, "steps"),
     "another optimiser": ({"training": {"optimiser": "sgd"}}, "RMSprop"),
