@@ -11,9 +11,11 @@ import torch
 from contracts.harness import small_recipe, small_study
 from contracts.toys import toys
 from understudy.audit import audit, replay
-from understudy.audit.canary import canaries
+from understudy.audit.canary import Canaries, canaries
 from understudy.audit.evidence import Rates, least_epsilon, one_run_bound, separate_bound
+from understudy.audit.replay import Replay
 from understudy.audit.runs import many_runs, tiny
+from understudy.audit.whole import Audit, Measured
 from understudy.errors import AuditError
 from understudy.federation import engine as engine_module
 from understudy.federation.site import Site
@@ -185,6 +187,19 @@ def test_a_broken_study_fails_as_a_whole(monkeypatch: pytest.MonkeyPatch, toys: 
     with pytest.raises(AuditError) as error:
         audit(study, only_replay=True).check()
     assert error.value.exit_code == 11 and "mean" in error.value.found
+
+
+def test_a_bound_above_the_claim_fails_the_whole_audit(toys: None) -> None:
+    plan = small_recipe("toy-mean", "site", "central").plan
+    claim, fine = claims(plan, "os")[0], Replay((), 1, 0.5)
+    assert claim.epsilon is not None
+    for over in (-0.1, 0.1):
+        found = Canaries(0.0, claim.epsilon + over, Rates(0.1, 0.1, 9), 1)
+        for bound in (Measured(claim, found), Measured(claim, None, found)):
+            told = Audit("s", "toy-mean", fine, (bound,))
+            assert bool(told.failures) == (over > 0) == told.to_dict()["claims"][0]["broken"]
+    with pytest.raises(AuditError, match="at least"):
+        told.check()
 
 
 # The arithmetic.

@@ -9,14 +9,16 @@ import pytest
 import torch
 
 from recipes.at_site import at_site, first_memory
+from release import classes
 from understudy.data.encode import Encoded
 from understudy.data.schema import Column, Schema
 from understudy.data.shards import Shards
 from understudy.errors import PrivacyError
 from understudy.nets.gan import CRITIC, GENERATOR
 from understudy.privacy.claim import claims
-from understudy.recipes import build
+from understudy.recipes import RECIPES, build
 from understudy.rng import Streams
+from understudy.simulation import run
 from understudy.study import Study
 
 NETS = {"widths": [6], "critic_widths": [5], "latent": 2, "critic_steps": 2}
@@ -68,6 +70,21 @@ def test_fedgp_takes_noise_with_a_trust_and_refuses_it_without() -> None:
     assert found[0].epsilon is not None and found[0].unit == "site"
     with pytest.raises(PrivacyError, match="trust"):
         recipe("fedgp", privacy={"noise": 1.0})
+
+
+def test_fedgp_averages_generators_under_masks_where_trust_is_distributed() -> None:
+    """Of real keys, shares and masks; the plain sum of a run without privacy says what it is."""
+    tables = {"study": {"name": "t", "recipe": "fedgp", "rounds": 2}, "recipe": NETS}
+    held = [classes.squares(6, seed) for seed in range(4)]
+    for privacy in ({"trust": "distributed", "noise": 1.0}, {}):
+        way = {"data": "-", "sites": 4, "masks": "checked" if privacy else "off"}
+        whole = {**tables, "simulation": way, "privacy": privacy}
+        asked = Study.parse(whole, schema=classes.SQUARES)
+        made = run(asked, held, seed=0, rows=5)
+        hidden = "only sums under masks are seen" in made.claims[0].trust
+        assert hidden == bool(privacy) != ("not private" in made.claims[0].words)
+    note = RECIPES["fedgp"].info.corrections
+    assert "the server sees each generator" in note
 
 
 def test_fedgp_clips_nothing_unless_something_is_promised() -> None:
