@@ -62,8 +62,8 @@ _RECIPES = (
         options=options.FedGPOptions,
         rounds=300,
         corrections="The published average-case figure is an estimate, not a guarantee: it stands "
-        "on no claim. Sites count alike: weights by their number of rows would tell it. The "
-        'paper\'s secure sum is trust = "distributed"; without a trust the server sees each generator.',
+        "on no claim. Sites count alike: weights by their number of rows would tell it. Secure "
+        'sums are trust = "distributed"; without a trust the server sees each generator.',
     ),
     RecipeInfo(
         name="dp_fedavg_gan",
