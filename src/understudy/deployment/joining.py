@@ -34,7 +34,7 @@ from understudy.runtime.wire import Agreement
 from understudy.simulation.simulate import prepared, terms
 from understudy.study import Study
 
-__all__ = ["Joining", "Spent", "prepare"]
+__all__ = ["Joining", "Spent", "check_held", "prepare"]
 
 _DONE = "finished"  # in the folder of a run that is over
 
@@ -210,8 +210,19 @@ def prepare(
     return Joining(study, recipe, sites, budget, state, keys)
 
 
+def check_held(study: Study) -> None:
+    """Parties that hold columns are not served: nothing there would notice that files differ."""
+    if study.parties:
+        raise StudyError(
+            "sites that hold rows, for serve and join",
+            "parties that hold columns",
+            "run them in one process: understudy run --wire; align serve is for a network",
+        )
+
+
 def _with_rows(study: Study, name: str, data: Path) -> Study:
     """The study with this site's own rows, as far as this site knows it."""
+    check_held(study)
     if name not in [entry.name for entry in study.sites]:
         raise StudyError(
             f"a [[site]] entry for {name}",

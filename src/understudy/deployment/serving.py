@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from understudy.deployment.joining import check_held
 from understudy.deployment.keys import Keys, check_encrypted
 from understudy.deployment.preview import Preview
 from understudy.deployment.reception import Reception, Report
@@ -106,6 +107,7 @@ def serve(study: Study, how: Serving) -> Release:
 
 def _checked(study: Study, how: Serving) -> tuple[Study, Recipe]:
     """The study as the server knows it: no site's rows, cap or ledger; and its recipe."""
+    check_held(study)
     names = list(study.site_names)
     if not study.sites or len(names) > MOST_SITES:
         raise StudyError(
