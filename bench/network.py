@@ -1,6 +1,6 @@
 """What a round over a network costs: seconds, bytes and memory, with real processes on loopback.
 
-    python bench/network.py [--quick] [--json FILE]
+    python bench/network.py [--only TEXT] [--quick] [--json FILE]
 
 Every site is a process of its own, connected through NVIDIA FLARE under mutual TLS; the server is
 this process. A site does no training: it noises and seals an update of as many numbers as the
@@ -8,12 +8,13 @@ server sends it, so that what is measured is the protocol. ``plain``: each site 
 update, and a round has one exchange. ``secure``: sums under masks, five exchanges a round, with
 noise in shares. An update's size is that of its numbers as 32-bit floats. Seconds are of a whole
 round at the server, medians over the rounds after the first; bytes are what one site sends and is
-sent in a round; memory is the most that a site's process has held. Without ``--full`` updates of
-10 MB are left out where sums are secure: their noise alone takes minutes.
+sent in a round; memory is the most that a site's process has held. ``--only plain-20`` runs the
+cells of that name alone, and keeps the others that FILE has.
 """
 
 from __future__ import annotations
 
+import json
 import statistics
 import subprocess
 import sys
@@ -252,17 +253,24 @@ def main() -> None:
         folder, port, kind, sites, numbers, name = sys.argv[2:]
         be_a_site(Path(folder), int(port), kind, int(sites), int(numbers), name)
         return
-    options = arguments(__doc__ or "").parse_args()
-    report: dict[str, Any] = {**provenance("network", options.threads), "cells": []}
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--only", default="", help="cells whose name has this, as plain-20-0.1")
+    options = parser.parse_args()
     grid = [(k, n, s) for k in TRUST for n in SITES for s in MEGABYTES]
     if options.quick:
         grid = [("plain", 3, 0.1), ("secure", 3, 0.1)]
+    grid = [each for each in grid if options.only in "-".join(map(str, each))]
+    report: dict[str, Any] = {**provenance("network", options.threads), "cells": []}
+    if options.json and options.json.exists():
+        kept = json.loads(options.json.read_text())["cells"]
+        report["cells"] = [c for c in kept if (c["sum"], c["sites"], c["MB"]) not in grid]
     for kind, sites, size in grid:
         begun = time.perf_counter()
         made = cell(kind, sites, size, 2 if options.quick else ROUNDS)
         made["minutes"] = round_to((time.perf_counter() - begun) / 60)
         print(made, flush=True)
         report["cells"].append(made)
+        report["cells"].sort(key=lambda c: (c["sum"], c["sites"], c["MB"]))
         save(report, options.json)
 
 

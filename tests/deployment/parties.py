@@ -100,10 +100,13 @@ def processes() -> Iterator[Callable[..., Process]]:
 
 
 class Line:
-    """A connection between a site and its server that a test can cut, mend and silence."""
+    """A connection between a site and its server that a test can cut, mend and silence.
 
-    def __init__(self, to: int) -> None:
-        self.to, self.port = to, free_port()
+    ``rate``: bytes per second that it carries, each way.
+    """
+
+    def __init__(self, to: int, rate: float = float("inf")) -> None:
+        self.to, self.port, self.rate = to, free_port(), rate
         self._up, self._silent, self._ended = threading.Event(), threading.Event(), False
         self._open: list[socket.socket] = []
         self.mend()
@@ -144,12 +147,14 @@ class Line:
         near.settimeout(None)
         self._open += [near, far]
         for ends in ((near, far), (far, near)):
-            threading.Thread(target=_carry, args=(*ends, self._silent), daemon=True).start()
+            carried = (*ends, self._silent, self.rate)
+            threading.Thread(target=_carry, args=carried, daemon=True).start()
 
 
-def _carry(one: socket.socket, other: socket.socket, silent: threading.Event) -> None:
+def _carry(one: socket.socket, other: socket.socket, silent: threading.Event, rate: float) -> None:
     with suppress(OSError):
         while data := one.recv(1 << 16):
+            time.sleep(len(data) / rate)
             if not silent.is_set():
                 other.sendall(data)
     if not silent.is_set():

@@ -169,7 +169,7 @@ def test_whatever_a_site_sends_or_does_costs_no_more_than_its_own_part(tmp_path:
         assert hub.ended(1) == 0, hub.said[-3000:]
         assert [site.ended(90) for site in (*sites, begun[-1])] == [0, 0, 0]
         assert len(begun) == 4  # it died three times
-        for why in ("malformed", "no answer before the deadline", "refused"):
+        for why in ("malformed", "no answer before the deadline of 3 s (--deadline)", "refused"):
             assert why in hub.said, hub.said[-3000:]
         release = here.check(len(FAULTS))
         assert set(release.signed.signatures) == {"hub", *SITES}

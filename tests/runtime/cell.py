@@ -12,7 +12,7 @@ from pathlib import Path
 from understudy.runtime import flare
 from understudy.runtime.flare import Address, FlareSite, Tls
 
-flare._ANSWER = 5  # as in the test, which need not wait as long as a slow line may
+SILENCE, ANSWER = 1, 3  # seconds, for the test too: it need not wait as long as a line may
 
 
 def answer(message: bytes) -> bytes:
@@ -20,6 +20,8 @@ def answer(message: bytes) -> bytes:
         time.sleep(30)
     if message == b"large":
         return bytes(3 << 20)
+    if message.startswith(b"length"):
+        return sys.argv[2].encode() + f" heard {len(message)} bytes".encode()
     if message.startswith(b"ask "):  # the site tries to reach another site through the server
         return reached(message.removeprefix(b"ask ").decode())
     return sys.argv[2].encode() + b" heard " + message
@@ -35,9 +37,13 @@ def reached(other: str) -> bytes:
     return bytes(found.payload or b"nothing")
 
 
-port, name, claimed, folder, server = sys.argv[1:]
-keys = Path(folder)
-tls = Tls(keys / "ca.pem", keys / "tls.pem", keys / "tls.key", server)
-site = FlareSite(claimed, Address("localhost", int(port), None if server == "-" else tls), answer)
-with site:
-    time.sleep(120)
+if __name__ == "__main__":
+    flare._SILENCE, flare._ANSWER = SILENCE, ANSWER
+    port, name, claimed, folder, server = sys.argv[1:]
+    keys = Path(folder)
+    tls = Tls(keys / "ca.pem", keys / "tls.pem", keys / "tls.key", server)
+    site = FlareSite(
+        claimed, Address("localhost", int(port), None if server == "-" else tls), answer
+    )
+    with site:
+        time.sleep(120)

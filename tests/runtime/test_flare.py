@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "deployment"))
+from cell import ANSWER, SILENCE
 from parties import Line, Process, enrol, eventually, free_port, processes
 
-from understudy.errors import StudyError
+from understudy.errors import KeysError, StudyError
 from understudy.runtime import flare
 from understudy.runtime.flare import Address, FlareTransport, Tls, check_flare
+from understudy.runtime.reach import probe
 
 CELL = Path(__file__).parent / "cell.py"
 Start = Callable[..., Process]
@@ -34,6 +39,31 @@ def test_flare_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(flare, "version", missing)
     with pytest.raises(StudyError, match=r"pip install 'understudy\[federated\]'"):
         check_flare()
+
+
+def test_a_loss_counts_from_when_it_happens_and_not_from_the_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A site that is lost while it trains for long is waited for as any other."""
+    agents = {"north": object()}
+
+    def request(**_: object) -> object:
+        from nvflare.fuel.f3.cellnet.utils import make_reply
+
+        if len(asked) == 1:
+            return make_reply("ok", "", b"2")
+        asked.append(1)
+        time.sleep(0.6)
+        del agents["north"]
+        threading.Timer(0.3, lambda: agents.update(north=object())).start()
+        return make_reply("comm_error")
+
+    asked: list[int] = []
+    cell = SimpleNamespace(core_cell=SimpleNamespace(agents=agents), send_request=request)
+    monkeypatch.setattr(flare, "_cell", lambda *_: cell)
+    transport = FlareTransport(("north",), Address("localhost", 1), patience=0.4)
+    assert not transport.exchange({"north": b"1"}, 10)[0]
+    assert transport.exchange({"north": b"1"}, 10) == ({"north": b"2"}, {})
 
 
 class Net:
@@ -60,7 +90,8 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def net(keys: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Net]:
-    monkeypatch.setattr(flare, "_ANSWER", 5)
+    monkeypatch.setattr(flare, "_SILENCE", SILENCE)
+    monkeypatch.setattr(flare, "_ANSWER", ANSWER)
     port, hub = free_port(), keys / "hub"
     tls = Tls(hub / "ca.pem", hub / "tls.pem", hub / "tls.key", "hub")
     transport = FlareTransport(
@@ -121,6 +152,19 @@ def test_a_site_whose_connection_went_silent_comes_back(net: Net) -> None:
 
 
 @pytest.mark.slow
+def test_a_slow_line_is_not_given_up(net: Net) -> None:
+    """An update is under way for far longer than an end that has gone silent is waited for."""
+    line = Line(net.port, rate=400_000)
+    net.site("north", port=line.port)
+    net.connected("north")
+    first = net.transport._agent("north")
+    found, failed = net.transport.exchange({"north": b"length" + bytes(4 << 20)}, 40.0)
+    assert found == {"north": b"north heard 4194310 bytes"}, failed
+    assert net.transport._agent("north") is first
+    line.end()
+
+
+@pytest.mark.slow
 def test_a_site_cannot_take_another_name_nor_come_without_the_right_keys(
     net: Net, tmp_path: Path
 ) -> None:
@@ -132,6 +176,10 @@ def test_a_site_cannot_take_another_name_nor_come_without_the_right_keys(
     net.connected("north")
     time.sleep(3)
     assert net.transport.sites() == ["north"]
+    other, ours = tmp_path / "south", net.folder / "hub" / "ca.pem"
+    strange = Tls(ours, other / "tls.pem", other / "tls.key", "hub")
+    with pytest.raises(KeysError, match=r"it hung up.*request approved"):  # and not only for ever
+        probe(Address("localhost", net.port, strange))
 
 
 @pytest.mark.slow

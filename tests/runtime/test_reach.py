@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "deployment"))
-from parties import enrol, free_port
+from parties import Line, enrol, eventually, free_port
 
 from understudy.errors import KeysError, WireError
+from understudy.runtime import reach
 from understudy.runtime.flare import Address, Tls
-from understudy.runtime.reach import probe
+from understudy.runtime.reach import awaited, probe
 
 SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 
@@ -37,17 +38,24 @@ def tls(folder: Path, server: str = "hub") -> Tls:
 
 
 @contextmanager
-def listening(keys: Tls | None) -> Iterator[int]:
-    """Something that answers one connection as a server would."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(5)
-        thread = threading.Thread(target=_answer, args=(server, keys))
+def listening(keys: Tls | None, port: int = 0) -> Iterator[int]:
+    """Something that answers connections as a server would."""
+    with socket.create_server(("127.0.0.1", port)) as server:
+        server.settimeout(0.1)
+        over = threading.Event()
+        thread = threading.Thread(target=_answer, args=(server, keys, over))
         thread.start()
         yield server.getsockname()[1]
+        over.set()
         thread.join()
 
 
-def _answer(server: socket.socket, keys: Tls | None) -> None:
+def _answer(server: socket.socket, keys: Tls | None, over: threading.Event) -> None:
+    while not over.is_set():
+        _answer_one(server, keys)
+
+
+def _answer_one(server: socket.socket, keys: Tls | None) -> None:
     with suppress(OSError):
         raw, _ = server.accept()
         with raw:
@@ -67,11 +75,36 @@ def _answer(server: socket.socket, keys: Tls | None) -> None:
 
 def test_the_right_server_is_found(keys: Path) -> None:
     with listening(tls(keys / "hub")) as port:
-        assert probe(Address("localhost", port, tls(keys / "north")))
+        assert not probe(Address("localhost", port, tls(keys / "north")))
 
 
 def test_a_server_that_is_not_there_yet_is_waited_for(keys: Path) -> None:
-    assert not probe(Address("localhost", free_port(), tls(keys / "north")))
+    assert "nobody answers" in probe(Address("localhost", free_port(), tls(keys / "north")))
+
+
+@pytest.mark.parametrize("secured", [True, False])
+def test_a_tunnel_whose_server_is_not_up_is_waited_for(keys: Path, secured: bool) -> None:
+    """It takes connections, and hangs up at once; what is wrong is said when the server is up."""
+    line, over, said = Line(free_port()), threading.Event(), list[str]()
+    address = Address("localhost", line.port, tls(keys / "north") if secured else None)
+    thread = threading.Thread(target=awaited, args=(address, over, said.append))
+    thread.start()
+    eventually(lambda: said)
+    assert thread.is_alive() and "hangs up" in said[0] and str(line.port) in said[0]
+    with listening(tls(keys / "hub") if secured else None, line.to):
+        thread.join(10)
+    assert not thread.is_alive() and len(said) == 1
+    line.end()
+
+
+def test_a_server_that_says_nothing_is_waited_for(
+    keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reach, "_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        for secured in (tls(keys / "north"), None):
+            assert "says nothing" in probe(Address("localhost", port, secured))
 
 
 def test_a_server_of_another_authority_is_refused(keys: Path, others: Path) -> None:
@@ -100,7 +133,7 @@ def test_a_server_without_tls_is_refused_and_one_with_it_where_none_is_wanted(ke
     with listening(None) as port, pytest.raises(WireError, match="--insecure"):
         probe(Address("localhost", port, tls(keys / "north")))
     with listening(None) as port:
-        assert probe(Address("localhost", port))
+        assert not probe(Address("localhost", port))
     with listening(tls(keys / "hub")) as port, pytest.raises(WireError, match="--keys"):
         probe(Address("localhost", port))
 

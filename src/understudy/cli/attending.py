@@ -24,15 +24,14 @@ from understudy.privacy.claim import claims, round_up
 from understudy.privacy.plan import Phase, PrivacyPlan
 from understudy.release.bundle import Release
 from understudy.runtime.flare import Address, Tls
-from understudy.runtime.reach import probe
 
 __all__ = [
+    "address_of",
     "agree",
     "check_simulation",
     "follow",
     "key_folder",
     "needed",
-    "reach",
     "say_served",
     "show_page",
     "site_name",
@@ -174,12 +173,10 @@ def _cost(spent: Spent, plan: PrivacyPlan, ledger: Path | None) -> Iterator[str]
     yield "It is charged before the first answer."
 
 
-def reach(server: str, keys: Keys | None) -> Address:
-    """The server's address, once it is known to answer as this site expects."""
+def address_of(server: str, keys: Keys | None) -> Address:
+    """The server's address, as ``--server`` has it."""
     host, _, port = server.rpartition(":")
     if not host or not port.isdigit():
         raise StudyError("--server HOST:PORT", repr(server), "e.g. --server hub.example:8702")
     tls = None if keys is None else Tls(keys.ca, keys.cert, keys.key, keys.server)
-    address = Address(host, int(port), tls)
-    probe(address)
-    return address
+    return Address(host, int(port), tls)

@@ -29,7 +29,11 @@ def serve(
     port: int = typer.Option(PORT, help="The port that sites connect to."),
     resume: bool = typer.Option(False, "--resume", help="Continue an interrupted run."),
     wait: float = typer.Option(600.0, min=0, help="Seconds to wait for sites that are missing."),
-    deadline: float = typer.Option(600.0, min=0.1, help="Seconds a site has for an answer."),
+    deadline: float = typer.Option(
+        600.0,
+        min=0.1,
+        help="Seconds a site has for an answer: training, and both ways over a slow line.",
+    ),
     rows: int = typer.Option(1000, help="Rows of the sample inside the release."),
     console: int | None = typer.Option(
         None, min=0, max=65535, help="Show the run on a page, at this port of this machine alone."
@@ -76,7 +80,8 @@ def serve(
 
         check_simulation(simulate, seed, resume)
         spreading = "" if simulate is None else f" --simulate {simulate} --seed {seed}"
-        again = _again(study, out, keys, host, port, console) + (spreading or " --resume")
+        again = _again(study, out, keys, host, port, console)
+        again += _told(wait=wait, deadline=deadline, rows=rows) + (spreading or " --resume")
         kept = "Nothing is kept. To start again:" if spreading else _KEPT
         with follow(quiet) as tell, stopped(f"{kept}  {again}"):
             how = Serving(
@@ -142,11 +147,11 @@ def join(
     """
     with plain_errors():
         from understudy.cli.attending import (
+            address_of,
             agree,
             check_simulation,
             key_folder,
             needed,
-            reach,
             site_name,
             stopped,
         )
@@ -161,12 +166,12 @@ def join(
         if not dry_run:
             check_flare()
         own = key_folder(keys, insecure)
-        name = site_name(site, own)
+        name, address = site_name(site, own), address_of(server, own)
         if simulate is not None:
             held = hold(Study.load(study), name, simulate, seed, own)
             held.tell = say
             with stopped("The simulation cannot go on without this worker."):
-                return attend(held, reach(server, own), say)
+                return attend(held, address, say)
         data = needed(data)
         folder = state or data.resolve().parent / f"{name}.understudy"
         loaded = Study.load(study)
@@ -179,7 +184,7 @@ def join(
         agree(joining, yes or dry_run)
         if not dry_run:
             with stopped("The same command comes back to the run; nothing is paid for twice."):
-                attend(Attendant(joining, say), reach(server, own), say)
+                attend(Attendant(joining, say), address, say)
 
 
 def say(line: str) -> None:
@@ -196,3 +201,10 @@ def _again(
     where = f"--host {shlex.quote(host)} --port {port}"
     page = "" if console is None else f" --console {console}"
     return f"understudy serve {named} {secured} {where}{page}"
+
+
+def _told(**given: float) -> str:
+    """Options that were not left as they are."""
+    from understudy.deployment.serving import Serving
+
+    return "".join(f" --{n} {v}" for n, v in given.items() if v != getattr(Serving, n))

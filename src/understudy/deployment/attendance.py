@@ -15,11 +15,13 @@ from understudy.errors import UnderstudyError, WireError
 from understudy.runtime.flare import Address, FlareSite
 from understudy.runtime.greeting import Farewell, Terms, kind_of, run_of
 from understudy.runtime.participant import Participant
+from understudy.runtime.reach import awaited, probe
 from understudy.runtime.wire import encode_refusal
 
 __all__ = ["Attendant", "Attending", "attend"]
 
 _LOG = logging.getLogger(__name__)
+_LOOK = 0.5  # seconds between looks at the connection
 _LAST_WORDS = 1.0  # seconds for the last reply to get out
 Tell = Callable[[str], None]
 
@@ -127,13 +129,25 @@ class Attending(Protocol):
 
 
 def attend(attendant: Attending, address: Address, tell: Tell) -> None:
-    """Connect, and answer until the run is over; an error that ends it is raised."""
-    there = None
+    """Wait for the server, connect, and answer until the run is over; raises what ended it."""
+    awaited(address, attendant.over, tell)
+    said = ""
     with FlareSite(attendant.name, address, attendant.handle) as site:
-        while not attendant.over.wait(0.5):
-            if site.connected is not there:
-                there = site.connected
-                tell("connected to the server" if there else "waiting for the server")
+        while not attendant.over.wait(_LOOK):
+            if (now := _whereabouts(site, address)) != said:
+                tell(now)
+            said = now
         time.sleep(_LAST_WORDS)
     if attendant.error is not None:
         raise attendant.error
+
+
+def _whereabouts(site: FlareSite, address: Address) -> str:
+    """Whether the site is connected, or what it waits for: FLARE would not say."""
+    if site.connected:
+        return "connected to the server"
+    try:
+        missing = probe(address)
+    except UnderstudyError as error:  # it may be mended: what was begun is not given up
+        missing = str(error)
+    return f"waiting for the server: {missing}" if missing else "connecting to the server"

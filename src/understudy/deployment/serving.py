@@ -33,7 +33,7 @@ from understudy.privacy.ledger import Ledger
 from understudy.privacy.plan import PrivacyPlan
 from understudy.release.bundle import Release
 from understudy.release.manifest import MANIFEST
-from understudy.runtime.flare import MOST_SITES, Address, FlareTransport, Tls, check_flare
+from understudy.runtime.flare import LATE, MOST_SITES, Address, FlareTransport, Tls, check_flare
 from understudy.runtime.greeting import Farewell, Terms
 from understudy.runtime.networked import Networked
 from understudy.runtime.wire import Agreement
@@ -206,7 +206,9 @@ def _tell_failures(networked: Networked, plan: PrivacyPlan, report: Report) -> N
     if any(phase.rate is not None for phase in plan.phases):
         said = [f"{len(networked.failures)} site(s) left out"] if networked.failures else []
     else:
-        said = [f"{name} was left out: {why}"[:300] for name, why in networked.failures.items()]
+        late = f"{LATE} of {networked.deadline:g} s (--deadline)"
+        why = {name: said.replace(LATE, late) for name, said in networked.failures.items()}
+        said = [f"{name} was left out: {found}"[:300] for name, found in why.items()]
     if said:
         report.say(*said)
 

@@ -24,7 +24,16 @@ from typing import Any
 from understudy.errors import StudyError
 from understudy.runtime.loopback import Handler
 
-__all__ = ["FLARE", "MOST_SITES", "Address", "FlareSite", "FlareTransport", "Tls", "check_flare"]
+__all__ = [
+    "FLARE",
+    "LATE",
+    "MOST_SITES",
+    "Address",
+    "FlareSite",
+    "FlareTransport",
+    "Tls",
+    "check_flare",
+]
 
 FLARE = "2.9.0"  # CellNet is no public interface of FLARE: another version may differ
 MOST_SITES = 90  # FLARE's gRPC server has 100 threads, and every connection holds one
@@ -33,10 +42,12 @@ _SERVER, _CHANNEL, _TOPIC = "server", "understudy", "message"
 _MOMENT = 0.05  # seconds between looks at who is there
 _NOTICED = 1.0  # seconds until FLARE knows that a connection is gone
 _SILENCE = 10  # seconds without a word until an end asks whether the other is there
-_ANSWER = 60  # seconds for the answer, which on a slow line waits behind what is being sent
+_ANSWER = 60  # seconds for the answer, which on a slow line waits behind what is being sent:
+_AHEAD = 1 << 18  # bytes of a piece, and again of what is sent before the first are taken in
+_PROGRESS = 3600  # seconds that FLARE waits for a sign of progress: deadlines are ours
 _TRIES = 3  # of a message that does not get through
 _BYE = "bye"
-_LATE = "no answer before the deadline"
+LATE = "no answer before the deadline"
 
 
 @dataclass(frozen=True)
@@ -101,7 +112,11 @@ def _cell(address: Address, name: str, limit: int) -> Any:
     """A cell that takes in nothing but bytes for itself, up to ``limit``, and forwards nothing."""
     check_flare()
     logging.getLogger("nvflare").setLevel(logging.CRITICAL + 1)  # what it reports is not for users
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     os.environ["NVFLARE_STREAMING_MAX_BLOB_SIZE"] = str(limit)
+    os.environ["NVFLARE_STREAMING_CHUNK_SIZE"] = str(_AHEAD)
+    os.environ["NVFLARE_STREAMING_ACK_WAIT"] = str(_PROGRESS)
+    os.environ["NVFLARE_STREAMING_ACK_PROGRESS_TIMEOUT"] = str(_PROGRESS)
     _watched()
     from nvflare.fuel.f3.cellnet.cell import Cell
 
@@ -111,7 +126,10 @@ def _cell(address: Address, name: str, limit: int) -> Any:
 
 
 def _watched() -> None:
-    """Connections end when the other side no longer answers: a line may break without a word."""
+    """Connections end when the other side no longer answers: a line may break without a word.
+
+    An answer waits behind what is under way, so that must be little: gRPC would have megabytes.
+    """
     from nvflare.fuel.f3.drivers import grpc_driver
 
     watch = {
@@ -120,6 +138,8 @@ def _watched() -> None:
         "grpc.http2.ping_timeout_ms": _ANSWER * 1000,  # of gRPC's other pings: these hold ours up
         "grpc.http2.max_pings_without_data": 0,  # however long a site is not asked anything
         "grpc.http2.min_ping_interval_without_data_ms": _SILENCE * 500,  # which is too often
+        "grpc.http2.bdp_probe": 0,
+        "grpc.http2.lookahead_bytes": _AHEAD,
     }
     grpc_driver.GRPC_DEFAULT_OPTIONS = [*(dict(grpc_driver.GRPC_DEFAULT_OPTIONS) | watch).items()]
 
@@ -221,11 +241,12 @@ class FlareTransport:
         jobs = {name: pool.submit(self._ask, question) for name, question in asked.items()}
         while time.monotonic() < until and not all(job.done() for job in jobs.values()):
             wait(jobs.values(), timeout=_MOMENT)
+            self.sites()  # a loss counts from now, not from before the question
             for name, question in asked.items():
                 if question.agent is not None and self._agent(name) is not question.agent:
                     question.stop.trigger("connection lost")
         for question in asked.values():
-            question.stop.trigger(_LATE)
+            question.stop.trigger(LATE)
         pool.shutdown(wait=False, cancel_futures=True)
         return _collected(jobs)
 
@@ -245,7 +266,7 @@ class FlareTransport:
             self._settle(question)
         if self._gone(question):
             raise ConnectionError("connection lost")
-        raise ConnectionError(_LATE if late else code)
+        raise ConnectionError(LATE if late else code)
 
     def _find(self, question: _Question) -> None:
         """Wait for a site that may come back."""
@@ -290,7 +311,7 @@ def _collected(jobs: Mapping[str, Future[bytes]]) -> tuple[dict[str, bytes], dic
     replies, failures = {}, {}
     for name, job in jobs.items():
         if not job.done():
-            failures[name] = _LATE
+            failures[name] = LATE
         elif (error := job.exception()) is not None:
             failures[name] = str(error)
         else:

@@ -1,14 +1,17 @@
 """Whether a server answers as a site expects: one handshake, before FLARE tries for ever.
 
 FLARE tries again silently whatever the reason. So a site first makes a connection of its own and
-says what is wrong, if something is. A server that is not there yet is no error: it is waited for.
+says what is wrong, if something is. A server that is not there yet is no error: it is waited for
+(`awaited`), also behind a tunnel that takes connections before its server does.
 """
 
 from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Callable
 from contextlib import closing
+from threading import Event
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
@@ -16,39 +19,75 @@ from cryptography.x509.oid import NameOID
 from understudy.errors import KeysError, WireError
 from understudy.runtime.flare import Address
 
-__all__ = ["probe"]
+__all__ = ["awaited", "probe"]
 
 _SECONDS = 5.0
+_AGAIN = 2.0  # seconds between two looks
 _HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 
 
-def probe(address: Address) -> bool:
-    """Whether the server is there; refuses one that is another, or that refuses this site."""
+def awaited(address: Address, over: Event, tell: Callable[[str], None]) -> None:
+    """Look until the server is there, or ``over`` is set; say once what is waited for."""
+    said = ""
+    while not over.is_set() and (missing := probe(address)):
+        if missing != said:
+            tell(f"waiting for the server: {missing}")
+        said = missing
+        over.wait(_AGAIN)
+
+
+def probe(address: Address) -> str:
+    """Why the server is not there yet, or nothing; refuses another one, or one that refuses us."""
+    where = f"{address.host}:{address.port}"
     try:
-        raw = socket.create_connection((address.host, address.port), _SECONDS)
+        with closing(_connected(address)) as raw:
+            there = _secure(raw, address) if address.tls else _plain(raw, address)
     except socket.gaierror as error:
         raise WireError(
             f"the server {address.host}", "no machine of that name", "check --server"
         ) from error
+    except TimeoutError:
+        return f"{where} says nothing"
     except OSError:
-        return False
-    with closing(raw):
-        return _secure(raw, address) if address.tls else _plain(raw)
+        return f"nobody answers at {where}"
+    return "" if there else f"{where} hangs up, as a tunnel does whose server is not up"
 
 
-def _plain(raw: socket.socket) -> bool:
-    """An unencrypted server answers the first bytes of HTTP/2; one with TLS hangs up."""
+def _connected(address: Address) -> socket.socket:
+    return socket.create_connection((address.host, address.port), _SECONDS)
+
+
+def _plain(raw: socket.socket, address: Address) -> bool:
+    """Whether what is there answers the first bytes of HTTP/2; not if it hangs up on anyone."""
+    if (said := _answer(raw)[:1]) == b"\0":
+        return True
+    if said or _speaks_tls(address):
+        raise WireError(
+            "a server without TLS, as --insecure asks for",
+            "one that does not answer as such",
+            "use --keys FOLDER; if the server is meant to be open, check --server",
+        )
+    return False
+
+
+def _answer(raw: socket.socket) -> bytes:
+    """The first bytes that a server says; nothing from one that hangs up."""
     try:
         raw.sendall(_HTTP2)
-        if raw.recv(3)[:1] == b"\0":
+        return raw.recv(3)
+    except ConnectionError:
+        return b""
+
+
+def _speaks_tls(address: Address) -> bool:
+    """Whether anyone answers in TLS, whoever it is."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with closing(_connected(address)) as raw, context.wrap_socket(raw):
             return True
     except OSError:
-        pass
-    raise WireError(
-        "a server without TLS, as --insecure asks for",
-        "one that does not answer as such",
-        "use --keys FOLDER; if the server is meant to be open, check --server",
-    )
+        return False
 
 
 def _secure(raw: socket.socket, address: Address) -> bool:
@@ -58,15 +97,16 @@ def _secure(raw: socket.socket, address: Address) -> bool:
     context.set_alpn_protocols(["h2"])
     try:
         with context.wrap_socket(raw, server_hostname=address.host) as secured:
-            secured.sendall(_HTTP2)
-            secured.recv(1)  # where this site is refused, it shows here
-            return _named(secured, address.tls.server)
+            named = _named(secured, address.tls.server)
+            if not _answer(secured):  # gRPC hangs up without a word on whom it does not know
+                raise _unwelcome("it hung up")
+            return named
     except ssl.SSLCertVerificationError as error:
         raise _untrusted(error, address) from error
+    except (ssl.SSLEOFError, ConnectionError):
+        return False
     except ssl.SSLError as error:
         raise _refused(error, address) from error
-    except OSError:
-        return False
 
 
 def _named(secured: ssl.SSLSocket, server: str) -> bool:
@@ -95,14 +135,19 @@ def _untrusted(error: ssl.SSLCertVerificationError, address: Address) -> KeysErr
 
 def _refused(error: ssl.SSLError, address: Address) -> WireError | KeysError:
     """No TLS at the other end, or a server that does not know this site."""
-    if error.reason in ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING", "HTTP_REQUEST"):
+    if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST"):
         return WireError(
             "a server with TLS",
             f"{address.host}:{address.port} is not encrypted, or no server of ours",
             "start the server with --keys; only for tests on one machine use --insecure",
         )
+    return _unwelcome(f"it was refused ({error.reason})")
+
+
+def _unwelcome(found: str) -> KeysError:
     return KeysError(
         "a server that accepts this site's certificate",
-        f"it was refused ({error.reason})",
-        "have this site's request approved by the server's authority, and install the reply",
+        found,
+        "check both clocks; have this site's request approved by the server's authority, and "
+        "install the reply",
     )
