@@ -45,9 +45,11 @@ def listening(keys: Tls | None, port: int = 0) -> Iterator[int]:
         over = threading.Event()
         thread = threading.Thread(target=_answer, args=(server, keys, over))
         thread.start()
-        yield server.getsockname()[1]
-        over.set()
-        thread.join()
+        try:
+            yield server.getsockname()[1]
+        finally:
+            over.set()
+            thread.join()
 
 
 def _answer(server: socket.socket, keys: Tls | None, over: threading.Event) -> None:
@@ -87,7 +89,7 @@ def test_a_tunnel_whose_server_is_not_up_is_waited_for(keys: Path, secured: bool
     """It takes connections, and hangs up at once; what is wrong is said when the server is up."""
     line, over, said = Line(free_port()), threading.Event(), list[str]()
     address = Address("localhost", line.port, tls(keys / "north") if secured else None)
-    thread = threading.Thread(target=awaited, args=(address, over, said.append))
+    thread = threading.Thread(target=awaited, args=(address, over, said.append), daemon=True)
     thread.start()
     eventually(lambda: said)
     assert thread.is_alive() and "hangs up" in said[0] and str(line.port) in said[0]

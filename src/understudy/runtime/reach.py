@@ -91,32 +91,45 @@ def _speaks_tls(address: Address) -> bool:
 
 
 def _secure(raw: socket.socket, address: Address) -> bool:
+    """Whether this federation's server is there, and takes this site in."""
     assert address.tls is not None
     context = ssl.create_default_context(cafile=str(address.tls.ca))
     context.load_cert_chain(address.tls.cert, address.tls.key)
     context.set_alpn_protocols(["h2"])
     try:
-        with context.wrap_socket(raw, server_hostname=address.host) as secured:
-            named = _named(secured, address.tls.server)
-            if not _answer(secured):  # gRPC hangs up without a word on whom it does not know
-                raise _unwelcome("it hung up")
-            return named
+        secured = context.wrap_socket(raw, server_hostname=address.host)
     except ssl.SSLCertVerificationError as error:
         raise _untrusted(error, address) from error
     except (ssl.SSLEOFError, ConnectionError):
         return False
     except ssl.SSLError as error:
         raise _refused(error, address) from error
+    with closing(secured):
+        _check_name(secured, address.tls.server)
+        _check_welcome(secured)
+    return True
 
 
-def _named(secured: ssl.SSLSocket, server: str) -> bool:
+def _check_welcome(secured: ssl.SSLSocket) -> None:
+    """A server that does not know a site hangs up after the handshake, gRPC without a word."""
+    found = "it hung up"
+    try:
+        if _answer(secured):
+            return
+    except ssl.SSLEOFError:
+        pass
+    except ssl.SSLError as error:
+        found = f"it was refused ({error.reason})"
+    raise _unwelcome(found)
+
+
+def _check_name(secured: ssl.SSLSocket, server: str) -> None:
     certificate = x509.load_der_x509_certificate(secured.getpeercert(binary_form=True) or b"")
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     if [name.value for name in names] != [server]:
         raise KeysError(
             f"the server {server}", "another of the same authority", "check --server and the keys"
         )
-    return True
 
 
 def _untrusted(error: ssl.SSLCertVerificationError, address: Address) -> KeysError:
