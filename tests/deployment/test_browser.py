@@ -52,8 +52,9 @@ def example() -> Status:
         log,
         "understudy serve study.toml --out release --keys hub-keys --resume",
         "rows.csv",
-        now - 125,
-        now,
+        looked=7,
+        started=now - 125,
+        updated=now,
     )
 
 
@@ -109,6 +110,7 @@ def test_the_page_is_quiet_complete_and_fits(browser, console, scheme: str, widt
     assert page.locator("#claims .price").all_inner_texts()[0].startswith("ε = 2")
     assert page.locator("#bar").get_attribute("aria-valuenow") == "7"
     assert page.locator("#sample-rows tr").count() == 8
+    assert page.inner_text("#drawn").endswith("after round 7")
     assert page.locator("img").count() == 0 and NASTY in page.inner_text("#site-rows")
     light = page.evaluate(
         "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]"

@@ -196,7 +196,7 @@ def test_a_dry_run_shows_what_leaves_and_what_it_costs(tmp_path: Path) -> None:
     studies.write(enrol(tmp_path), studies.VOTES)
     code, said = commanded(tmp_path, "--keys", tmp_path / "north", "--cap", 9, "--dry-run")
     assert code == 0, said
-    for part in ("what leaves north", "up to 2 times", "Against the server", "the cap is 9"):
+    for part in ("what leaves north", "in each of 2 rounds", "Against the server", "the cap is 9"):
         assert part in said
     with Ledger(tmp_path / "north.understudy" / "ledger.jsonl") as book:
         assert not book.entries

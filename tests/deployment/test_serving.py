@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ class Present:
     def __init__(self, *there: str) -> None:
         self.there, self.back, self.greeted = set(there), set[str](), list[str]()
         self.terms = dict.fromkeys(SITES, OURS)
+        self.watch: Callable[[Sequence[str]], None]
 
     def sites(self) -> Sequence[str]:
         return [name for name in SITES if name in self.there]
@@ -91,6 +92,20 @@ def test_a_site_that_comes_back_is_greeted_again(tmp_path: Path) -> None:
     assert states(found) == ["joined", "joined", "lost"]
     transport.there.add("east")
     found.enough(2)
+    assert states(found) == ["joined"] * 3 and transport.greeted.count("east") == 2
+
+
+def test_a_loss_in_the_middle_of_a_round_is_told_at_once_and_so_is_the_return(
+    tmp_path: Path,
+) -> None:
+    transport = Present(*SITES)
+    found = reception(tmp_path, transport)
+    found.open()
+    transport.watch(["north", "south"])  # as the transport does while it waits for answers
+    assert states(found) == ["joined", "joined", "lost"]
+    transport.watch(SITES)
+    assert states(found) == ["joined"] * 3
+    found.enough(2)  # and it is greeted, as it may be another process
     assert states(found) == ["joined"] * 3 and transport.greeted.count("east") == 2
 
 

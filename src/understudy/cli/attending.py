@@ -91,11 +91,11 @@ def key_folder(folder: Path | None, insecure: bool) -> Keys | None:
 @contextmanager
 def follow(quiet: bool) -> Iterator[Callable[[Status], None]]:
     """Print each new line of a run's log."""
-    seen: list[str] = []
+    seen: tuple[str, ...] = ()
 
     def tell(status: Status) -> None:
-        fresh = [line for line in status.log if line not in seen]
-        seen.extend(fresh)
+        nonlocal seen
+        fresh, seen = [line for line in status.log if line not in seen], status.log
         for line in () if quiet else fresh:
             print(line, flush=True)
 
@@ -140,15 +140,18 @@ def _leaving(joining: Joining) -> Table:
         for part in phase.parts:
             shape = " × ".join(map(str, part.shape))
             size = f"{shape} numbers, {part.bytes / 1e3:,.3g} kB"
-            table.add_row(part.name, size, _often(phase), part.mechanism.describe(part))
+            done = part.mechanism.describe(part).removeprefix(f"{part.name}: ")
+            table.add_row(part.name, size, _often(phase), done)
     for row in _besides(plan):
         table.add_row(*row)
     return table
 
 
 def _often(phase: Phase) -> str:
-    times = "once" if phase.participations == 1 else f"up to {phase.participations} times"
-    return f"{times}, in {phase.rounds} round(s)"
+    times, rounds = phase.participations, phase.rounds
+    if times >= rounds:
+        return "once" if rounds == 1 else f"in each of {rounds:,} rounds"
+    return f"in up to {times:,} of {rounds:,} rounds"
 
 
 def _besides(plan: PrivacyPlan) -> Iterator[tuple[str, str, str, str]]:

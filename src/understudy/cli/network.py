@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from pathlib import Path
 
 import typer
@@ -188,8 +189,8 @@ def join(
 
 
 def say(line: str) -> None:
-    """A line at once, also into a file."""
-    print(line, flush=True)
+    """A line with the time, at once also into a file."""
+    print(f"{time.strftime('%H:%M:%S')}  {line}", flush=True)
 
 
 def _again(

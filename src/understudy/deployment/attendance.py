@@ -23,6 +23,7 @@ __all__ = ["Attendant", "Attending", "attend"]
 _LOG = logging.getLogger(__name__)
 _LOOK = 0.5  # seconds between looks at the connection
 _LAST_WORDS = 1.0  # seconds for the last reply to get out
+_THERE = "connected to the server"
 Tell = Callable[[str], None]
 
 
@@ -36,6 +37,7 @@ class Attendant:
     error: UnderstudyError | None = None
     _participant: Participant | None = None
     _run: str = ""
+    _round: int = -1
     _lock: Lock = field(default_factory=Lock)
 
     @property
@@ -63,7 +65,14 @@ class Attendant:
             return self._welcome(data, run)
         if kind == "bye":
             return self._farewell(data)
-        return self._in(run).handle(data)
+        return self._answered(self._in(run), data)
+
+    def _answered(self, participant: Participant, data: bytes) -> bytes:
+        before, reply = self._round, participant.handle(data)
+        self._round = participant.store.kept.round
+        if self._round > before:
+            self.tell(f"round {self._round + 1} of {self.joining.recipe.plan.length}")
+        return reply
 
     def _in(self, run: str) -> Participant:
         held = self._participant
@@ -71,6 +80,7 @@ class Attendant:
             self._participant = held = None  # that run ended before this site was asked or paid
         if self._participant is None:
             self._participant, self._run = self.joining.participant(run), run
+            self._round = self._participant.store.kept.round
         if run != self._run:
             raise WireError("the run this site has joined", "another", "join it in another folder")
         return self._participant
@@ -131,7 +141,7 @@ class Attending(Protocol):
 def attend(attendant: Attending, address: Address, tell: Tell) -> None:
     """Wait for the server, connect, and answer until the run is over; raises what ended it."""
     awaited(address, attendant.over, tell)
-    said = ""
+    said = _THERE
     with FlareSite(attendant.name, address, attendant.handle) as site:
         while not attendant.over.wait(_LOOK):
             if (now := _whereabouts(site, address)) != said:
@@ -145,7 +155,7 @@ def attend(attendant: Attending, address: Address, tell: Tell) -> None:
 def _whereabouts(site: FlareSite, address: Address) -> str:
     """Whether the site is connected, or what it waits for: FLARE would not say."""
     if site.connected:
-        return "connected to the server"
+        return _THERE
     try:
         missing = probe(address)
     except UnderstudyError as error:  # it may be mended: what was begun is not given up

@@ -59,7 +59,11 @@ class Reception:
     resume: str
     _greeted: set[str] = field(default_factory=set)
     _refused: set[str] = field(default_factory=set)
+    _away: set[str] = field(default_factory=set)
     _opened: bool = False
+
+    def __post_init__(self) -> None:
+        self.transport.watch = self.look
 
     @property
     def names(self) -> Sequence[str]:
@@ -98,14 +102,23 @@ class Reception:
     def present(self) -> Sequence[str]:
         """The sites that are connected and were greeted since they connected."""
         there = self.transport.sites()
-        for name in self._greeted - set(there):
-            self.report.site(name, "lost")
-        self._greeted &= set(there)
+        self._away.clear()
+        self.look(there)
         self._refused &= set(there)
         new = [name for name in there if name not in self._greeted | self._refused]
         if new:
             self._greet(new)
         return [name for name in there if name in self._greeted]
+
+    def look(self, there: Sequence[str]) -> None:
+        """Say who has gone, and who is back while its answer is waited for."""
+        gone, back = self._greeted - set(there), self._away & set(there)
+        for name in gone:
+            self.report.site(name, "lost")
+        for name in back:
+            self.report.site(name, "joined")
+        self._away = (self._away | gone) - back
+        self._greeted -= gone
 
     def _greet(self, names: Sequence[str]) -> None:
         hello = {name: self.terms.encode("hello", self.run, name) for name in names}

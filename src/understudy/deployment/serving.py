@@ -94,6 +94,7 @@ def serve(study: Study, how: Serving) -> Release:
             list(study.site_names), how.address, how.wait, _largest(recipe.plan)
         )
         stack.enter_context(transport)
+        report.say(f"listening on {how.host}:{how.port}")
         terms = _terms(study, recipe, journal, how)
         reception = Reception(transport, terms, journal.run, report, how.wait, how.again)
         reception.open()

@@ -66,6 +66,7 @@ def spread(study: Study, how: Serving, workers: int) -> Release:
         ledger = stack.enter_context(Ledger(folder / "ledger.jsonl"))
         report = Report(waiting(study, recipe.plan, journal, names), folder, how.tell)
         transport = stack.enter_context(FlareTransport(names, how.address, how.wait))
+        report.say(f"listening on {how.host}:{how.port}")
         reception = Reception(transport, shared, journal.run, report, how.wait, how.again)
         reception.open()
         begin(study, recipe.plan, journal, ledger)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -199,6 +199,7 @@ class FlareTransport:
         self._names, self._address, self._patience = tuple(names), address, patience
         self._seen = dict.fromkeys(self._names, time.monotonic())  # or since when it is waited for
         self._cell = _cell(address, _SERVER, limit)
+        self.watch: Callable[[Sequence[str]], None] = lambda there: None  # told while it waits
 
     def __enter__(self) -> FlareTransport:
         self._cell.start()
@@ -241,7 +242,7 @@ class FlareTransport:
         jobs = {name: pool.submit(self._ask, question) for name, question in asked.items()}
         while time.monotonic() < until and not all(job.done() for job in jobs.values()):
             wait(jobs.values(), timeout=_MOMENT)
-            self.sites()  # a loss counts from now, not from before the question
+            self.watch(self.sites())  # a loss counts from now, not from before the question
             for name, question in asked.items():
                 if question.agent is not None and self._agent(name) is not question.agent:
                     question.stop.trigger("connection lost")
