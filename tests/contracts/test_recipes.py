@@ -175,8 +175,8 @@ def test_what_leaves_a_site_is_sealed_as_the_trust_says(
         for p in parts
     }
     sent = sum(v[0].numel() * v.element_size() for v in sealed.parts.values())
-    if chooses(name):
-        assert sent == sum(part.bytes for part in parts)
+    told = sum(part.bytes for part in parts)
+    assert sent == told if chooses(name) else trust == "distributed" or told / 2 <= sent <= told
     assert len(sealed.receipts) == (
         0 if trust == "central" else sum(p.mechanism.steps for p in parts)
     )

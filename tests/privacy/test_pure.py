@@ -180,5 +180,5 @@ def test_choices_have_no_projection() -> None:
 
 def test_a_message_is_a_sign_and_coordinates() -> None:
     assert (UPDATE.bytes, BIT.bytes) == (12, 1)
-    assert noised("update", (50,), "client", 1.0, 1.0).bytes == 200
-    assert sent("update", (50,)).bytes == 200
+    assert noised("update", (50,), "client", 1.0, 1.0).bytes == 400
+    assert sent("update", (50,)).bytes == 400

@@ -24,7 +24,7 @@ def test_terms_arrive_as_they_were_sent() -> None:
         (replace(OURS, study={"rounds": 3, "privacy": {"epsilon": 2.0}}), "privacy.epsilon is 1.0"),
         (replace(OURS, study={"rounds": 3, "privacy": {}}), "not set there"),
         (replace(OURS, agreement=replace(AGREED, schema="x")), "schema files differ"),
-        (replace(OURS, agreement=replace(AGREED, version="2")), "versions of Understudy differ"),
+        (replace(OURS, agreement=replace(AGREED, version="2")), "differ: '1.0' here and '2' there"),
         (replace(OURS, agreement=replace(AGREED, plan="x")), "privacy plans differ"),
         (replace(OURS, roster="x"), "keys differ"),
         (replace(OURS, noise="simulation"), "noise comes from another source"),

@@ -139,7 +139,7 @@ def _leaving(joining: Joining) -> Table:
     for phase in plan.phases:
         for part in phase.parts:
             shape = " × ".join(map(str, part.shape))
-            size = f"{shape} numbers, {part.bytes / 1e3:,.3g} kB"
+            size = f"{shape} numbers, up to {part.bytes / 1e3:,.3g} kB"
             done = part.mechanism.describe(part).removeprefix(f"{part.name}: ")
             table.add_row(part.name, size, _often(phase), done)
     for row in _besides(plan):

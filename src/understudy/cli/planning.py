@@ -214,7 +214,7 @@ def _sends(recipe: Recipe) -> str:
     rounds = f"in up to {_many(plan.participations, 'round')}"
     if plan.own.update_epsilon is None:
         told = f"{size} bytes" if size < 1000 else f"{size / 1e3:,.3g} kB"
-        return f"{told} per round, {rounds}"
+        return f"up to {told} per round, {rounds}"
     whole = 4 * sum(math.prod(part.shape) for part in plan.own.parts)
     return f"{size} bytes and a header per round (chosen from {whole / 1e3:,.3g} kB), {rounds}"
 

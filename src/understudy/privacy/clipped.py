@@ -83,8 +83,8 @@ class Clipped(ABC):
         add_in_order(total, sent)
 
     def bytes(self, part: Part) -> int:
-        """32-bit numbers."""
-        return 4 * math.prod(part.shape)
+        """64-bit numbers, as noise and sums are; some recipes send 32-bit ones."""
+        return 8 * math.prod(part.shape)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form."""

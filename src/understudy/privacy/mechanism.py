@@ -96,7 +96,7 @@ class Mechanism(Protocol):
         """The same with another noise multiplier, where there is one."""
 
     def bytes(self, part: Part) -> int:
-        """What one site sends of the part."""
+        """What one site sends of the part, at most."""
 
     def describe(self, part: Part) -> str:
         """In words, for `understudy plan`."""

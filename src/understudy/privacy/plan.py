@@ -55,7 +55,7 @@ class Part:
 
     @property
     def bytes(self) -> int:
-        """What one site sends of this part, in bytes."""
+        """What one site sends of this part, in bytes, at most."""
         return self.mechanism.bytes(self)
 
     @property

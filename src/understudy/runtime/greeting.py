@@ -21,8 +21,6 @@ __all__ = ["Farewell", "Terms", "kind_of", "run_of"]
 _SKEW = 300  # seconds that two clocks may differ before it is said
 _KINDS = ("hello", "welcome", "bye", "signed", "refusal", "task", "leg")
 _WORDS = {
-    "schema": "the schema files differ",
-    "version": "the versions of Understudy differ",
     "roster": "the sites' keys differ: install the newest reply of the server at every site",
     "noise": "noise comes from another source: a run with a seed is for tests, at both ends",
 }
@@ -74,9 +72,11 @@ class Terms:
         """What differs, in words; empty where both ends mean the same."""
         found = [f"study: {said}" for said in _settings(self.study, other.study)]
         mine, theirs = asdict(self.agreement), asdict(other.agreement)
-        for name in ("schema", "version"):
-            if mine[name] != theirs[name]:
-                found.append(_WORDS[name])
+        if mine["schema"] != theirs["schema"]:
+            found.append("the schema files differ")
+        if mine["version"] != theirs["version"]:
+            versions = f"{_short(mine['version'])} here and {_short(theirs['version'])} there"
+            found.append(f"the versions of Understudy differ: {versions}")
         found += [_WORDS[n] for n in ("roster", "noise") if getattr(self, n) != getattr(other, n)]
         if not found and mine != theirs:
             found.append("the privacy plans differ: compare versions of dp-accounting and SciPy")
