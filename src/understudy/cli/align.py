@@ -198,13 +198,14 @@ def join(
       --server hub.example:8702 -o aligned.csv
     """
     with plain_errors(json):
-        from understudy.cli.attending import reach, stopped
+        from understudy.cli.attending import address_of, stopped
         from understudy.deployment.aligning import Aligning, check_parties
         from understudy.deployment.attendance import attend
         from understudy.deployment.keys import load_keys
 
         check_new(output, False)
         own, frame = load_keys(keys), _frame(data)
+        address = address_of(server, own)
         own.check_role("site")
         roster, identity = own.seated(list(party or own.roster.names))
         check_parties(roster)
@@ -214,7 +215,7 @@ def join(
             typer.echo(f"{len(frame):,} people, with {with_whom}.\n{_TOLD}\n{_SERVER}")
             typer.confirm("Take part?", abort=True)
         with stopped("Nothing is kept: start again at every end."):
-            attend(found, reach(server, own), _quiet if json else typer.echo)
+            attend(found, address, _quiet if json else typer.echo)
         _save(frame.drop(columns=identifier).iloc[found.rows], output)
         _say(json, f"{len(found.rows):,} people that all parties know", output)
 
