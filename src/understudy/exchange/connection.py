@@ -30,7 +30,6 @@ _LONGEST = 10.0  # seconds between two tries
 _AGAIN = (429, 502, 503, 504)
 _TIMEOUT = 60.0
 _LARGEST = 64 << 20  # of an answer that is not a file
-Sink = Callable[[http.client.HTTPResponse], None]
 
 
 @dataclass(frozen=True)

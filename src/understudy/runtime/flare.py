@@ -226,10 +226,6 @@ class FlareTransport:
         missing = [name for name in self._names if name not in there]
         return [name for name in missing if now - self._seen[name] < self._patience]
 
-    def unseen(self, name: str) -> float:
-        """For how many seconds a site has been missing."""
-        return 0.0 if name in self.sites() else time.monotonic() - self._seen[name]
-
     def exchange(
         self, messages: Mapping[str, bytes], deadline: float
     ) -> tuple[dict[str, bytes], dict[str, str]]:
