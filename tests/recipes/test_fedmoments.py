@@ -92,6 +92,22 @@ def test_a_record_moves_the_sum_by_no_more_than_the_bound(kind: str, data: st.Da
     assert float(moved[np.arange(schema.n_classes) != y[3]].abs().max()) < 1e-9  # its own block
 
 
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_a_site_s_sum_is_the_same_whoever_is_beside_it(kind: str) -> None:
+    """To the last bit: products of many rows round by how many they are."""
+    recipe, sizes = built(SCHEMAS[kind], 4), (101, 1, 57, 0, 33, 3)
+    rng, wide = np.random.default_rng(0), SCHEMAS[kind].width
+    x, y = rng.random((sum(sizes), wide)), rng.integers(0, SCHEMAS[kind].n_classes, sum(sizes))
+    parts = np.split(np.arange(len(y)), np.cumsum(sizes)[:-1])
+    data = Shards.pack(Encoded(x.astype(np.float32), y), parts)
+
+    def sums(held: Shards) -> torch.Tensor:
+        return recipe.local(recipe.task({}, 0), at_site(recipe, held))[0]["moments"].value
+
+    alone = torch.cat([sums(data.take([i])) for i in range(len(sizes))])
+    assert torch.equal(sums(data), alone)
+
+
 def test_the_bound_is_reached_so_no_noise_is_wasted() -> None:
     recipe = built(SMALL)
     x, y = np.ones((1, TABLE.width)), np.zeros(1)

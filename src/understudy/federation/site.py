@@ -234,24 +234,28 @@ def _pieces(
 ) -> Iterator[tuple[Tensor, int]]:
     """Feature rows of one (site, group) cell after the other, at most ``size`` at a time.
 
-    Where a cell is cut depends on its own rows alone, so that its sum rounds alike in any stack.
+    Features are taken of one site's rows at a time: a product rounds by how many rows it is taken
+    of, and other sites' must not show in a site's sum.
     """
     site, row = data.members()
     cell = site * groups + group(data.y[row])
     row = row[torch.argsort(cell, stable=True)]
-    for batch in _batches(torch.bincount(cell).tolist(), size):
-        sizes = [n for _, n in batch]
-        taken, row = row[: sum(sizes)], row[sum(sizes) :]
-        found = features(data.x[taken], data.y[taken]).split(sizes)
-        yield from ((z, at) for z, (at, _) in zip(found, batch, strict=True))
+    counts = torch.bincount(cell, minlength=len(data) * groups).reshape(-1, groups).tolist()
+    for own, of_groups in enumerate(counts):
+        for batch in _batches(of_groups, size):
+            sizes = [n for _, n in batch]
+            taken, row = row[: sum(sizes)], row[sum(sizes) :]
+            found = features(data.x[taken], data.y[taken]).split(sizes)
+            for z, (block, _) in zip(found, batch, strict=True):
+                yield z, own * groups + block
 
 
 def _batches(counts: Sequence[int], size: int) -> Iterator[list[tuple[int, int]]]:
-    """Cells and how many of their rows: about ``size`` rows in a batch."""
+    """A site's groups and how many of their rows: about ``size`` rows in a batch."""
     batch: list[tuple[int, int]] = []
-    for cell, count in enumerate(counts):
+    for block, count in enumerate(counts):
         for start in range(0, count, size):
-            batch.append((cell, min(size, count - start)))
+            batch.append((block, min(size, count - start)))
             if sum(n for _, n in batch) >= size:
                 yield batch
                 batch = []
