@@ -15,6 +15,8 @@ so it has an environment of its own:
 from __future__ import annotations
 
 import os
+import resource
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -30,15 +32,20 @@ ONE_THREAD = {
 }
 
 
+class TooSlowError(Exception):
+    """A rival was stopped at its limit of processor time."""
+
+
 @dataclass(frozen=True)
 class Ask:
-    """What a rival is asked for."""
+    """What a rival is asked for, and the seconds of processor time it may take."""
 
     method: str
     epsilon: float
     delta: float
     rows: int
     seed: int
+    limit: int
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,10 @@ def _run(codes: np.ndarray, sizes: list[int], ask: Ask, out: Path) -> None:
     done = subprocess.run(
         [python, str(script), str(given), str(out)],
         capture_output=True, text=True, env={**os.environ, **ONE_THREAD}, check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (ask.limit, ask.limit + 5)),
     )  # fmt: skip
+    if done.returncode == -signal.SIGXCPU:
+        raise TooSlowError
     if done.returncode:
         sys.exit(f"The rival {ask.method} failed:\n{done.stderr[-2000:]}")
 

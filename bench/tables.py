@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 from common import arguments, provenance, save
-from rivals import RIVALS, Ask, synthesise
+from rivals import RIVALS, Ask, TooSlowError, synthesise
 from tablescores import distances, students
 from tablesets import BINS, TABLES, Grid, Task
 from threadpoolctl import threadpool_limits
@@ -74,20 +74,23 @@ def _budgets(method: str, args: Namespace) -> list[tuple[float, int]]:
 def measure(cell: Cell, args: Namespace) -> dict[str, Any]:
     """Make the rows of a cell and score them."""
     task = TABLES[cell.table](cell.table, cell.seed)
-    made, about = synthetic(task, cell, args.keep)
+    try:
+        made, about = synthetic(task, cell, args)
+    except TooSlowError:
+        return {**asdict(cell), "stopped_after": args.limit}
     about = {**asdict(cell), **({"method": args.name} if args.name else {}), **about}
     taught = {} if args.distances else {"students": students(task, made, cell.seed)}
     return {**about, "rows": len(made), **distances(task, made), **taught}
 
 
-def synthetic(task: Task, cell: Cell, keep: Path | None) -> tuple[Records, dict[str, Any]]:
+def synthetic(task: Task, cell: Cell, args: Namespace) -> tuple[Records, dict[str, Any]]:
     """Rows by the cell's method, and the seconds they took."""
     n = min(len(task.train), ROWS)
     if cell.method == "real":
         order = np.random.default_rng(cell.seed).permutation(len(task.train))[:n]
         return task.train.take(np.sort(order)), {}
     if cell.method in RIVALS:
-        return rival(task, cell, n, keep)
+        return rival(task, cell, n, args)
     begun = time.process_time()
     release = run(study(task, cell), _sites(task.train, cell), seed=cell.seed)
     drawn = release.sample(n, seed=cell.seed)
@@ -116,12 +119,13 @@ def _sites(train: Records, cell: Cell) -> list[Records]:
     return [train.take(np.sort(part)) for part in np.array_split(order, cell.sites)]
 
 
-def rival(task: Task, cell: Cell, n: int, keep: Path | None) -> tuple[Records, dict[str, Any]]:
+def rival(task: Task, cell: Cell, n: int, args: Namespace) -> tuple[Records, dict[str, Any]]:
     """Rows by somebody else's code, all training rows in one place."""
     cells = Grid(task.schema)
-    ask = Ask(cell.method, cell.epsilon, _delta(task), n, cell.seed)
+    ask = Ask(cell.method, cell.epsilon, _delta(task), n, cell.seed, args.limit)
     file = f"{cell.table}-{cell.method}-{cell.epsilon}-{cell.seed}.npz"
-    made = synthesise(cells.codes(task.train), cells.sizes, ask, keep / file if keep else None)
+    kept = args.keep / file if args.keep else None
+    made = synthesise(cells.codes(task.train), cells.sizes, ask, kept)
     drawn = cells.draw(made.codes, np.random.default_rng(cell.seed))
     return drawn, {"seconds": round(made.seconds, 1), "package": made.package, "delta": ask.delta}
 
@@ -155,6 +159,8 @@ def _arguments() -> Namespace:
     parser.add_argument("--name", help="record the method under this name")
     parser.add_argument("--distances", action="store_true", help="leave the students out")
     parser.add_argument("--keep", type=Path, help="keep what rivals make in this folder")
+    parser.add_argument("--limit", type=int, default=3600,
+                        help="seconds of processor time until a rival is stopped")  # fmt: skip
     parser.add_argument("--summary", nargs="+", type=Path, help="print these files' figures")
     args = parser.parse_args()
     unknown = set(args.methods) - {"real", *RECIPES, *RIVALS}
@@ -201,7 +207,7 @@ def summary(cells: list[dict[str, Any]]) -> str:
 
 def _line(key: tuple[Any, ...], runs: list[dict[str, Any]]) -> str:
     table, method, epsilon, sites = key
-    figures = [_mean([r[k] for r in runs]) for k in ("1-way", "2-way", "columns")]
+    figures = [_mean([r.get(k) for r in runs]) for k in ("1-way", "2-way", "columns")]
     for marks in (("AUC", "R2"), ("accuracy",)):
         for short in ("LR", "RF", "GB"):
             figures.append(_mean([_mark(r.get("students", {}), short, marks) for r in runs]))
