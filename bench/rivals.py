@@ -1,15 +1,17 @@
 """Rivals of `bench/tables.py`: other people's code, run in a Python of its own, never copied.
 
 Each gets the public cells of the training rows and gives cells back, at the same ε and δ. MST, AIM
-(private-pgm) and HeteroFedSyn are their authors' code. It wants other versions than this project,
-so it has an environment of its own:
+(private-pgm), HeteroFedSyn and MargNet are their authors' code. It wants other versions than this
+project, so it has an environment of its own:
 
     python -m venv rivals && git clone https://github.com/ryan112358/private-pgm
     git clone https://github.com/XiaochenLi-w/Federated-Tabular-Data-Synthesis-Framework fedsyn
+    git clone https://github.com/KaiChen9909/margnet
     rivals/bin/pip install ./private-pgm jax==0.7.0 chex==0.1.90 "pandas<3" matplotlib loguru pyyaml
-    export UNDERSTUDY_RIVALS=rivals/bin/python
-    export UNDERSTUDY_PGM=private-pgm UNDERSTUDY_FEDSYN=fedsyn
-    python bench/tables.py --methods mst aim heterofedsyn
+    rivals/bin/pip install torch scikit-learn tomli tqdm
+    export UNDERSTUDY_RIVALS=rivals/bin/python UNDERSTUDY_PGM=private-pgm
+    export UNDERSTUDY_FEDSYN=fedsyn UNDERSTUDY_MARGNET=margnet
+    python bench/tables.py --methods mst aim heterofedsyn margnet
 """
 
 from __future__ import annotations
@@ -25,7 +27,12 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-RIVALS = {"mst": "rivals_pgm.py", "aim": "rivals_pgm.py", "heterofedsyn": "rivals_fedsyn.py"}
+RIVALS = {
+    "mst": "rivals_pgm.py",
+    "aim": "rivals_pgm.py",
+    "heterofedsyn": "rivals_fedsyn.py",
+    "margnet": "rivals_margnet.py",
+}
 ONE_THREAD = {
     **{f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")},
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",

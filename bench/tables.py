@@ -152,7 +152,7 @@ def _arguments() -> Namespace:
     parser = arguments(__doc__)
     parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES))
     parser.add_argument("--methods", nargs="+", default=["real", *OURS], metavar="METHOD",
-                        help="real, a recipe's name, mst or aim")  # fmt: skip
+                        help="real, a recipe's name, or a rival's")  # fmt: skip
     parser.add_argument("--epsilon", nargs="+", type=float, default=[0.5, 1.0, 4.0])
     parser.add_argument("--sites", nargs="+", type=int, default=[5, 100])
     parser.add_argument("--only", nargs="+", default=["*"], help="patterns of table/method")
