@@ -72,6 +72,19 @@ def test_what_no_rule_handles_is_an_error(tmp_path, text: str, column: str | Non
     assert "secret" not in errors[0].text
 
 
+def test_wrong_cells_are_told_in_the_words_of_the_file(tmp_path) -> None:
+    columns = (
+        Column("born", "date", "1900-01-01", "2000-12-31", format="%d.%m.%Y"),
+        Column("smokes", "boolean", words=("nein", "ja")),
+    )
+    text = "born,smokes\n01.02.1970,ja\n30.02.1970,vielleicht\n"
+    schema = Schema("table", "t", 5, columns)
+    found = [f.text for f in findings(tmp_path, text, schema) if f.level == "error"]
+    assert found == ["1 cell is not days as %d.%m.%Y", "1 cell is not nein or ja"]
+    with pytest.raises(DataError, match=r"days as %d.%m.%Y in column 'born'[^$]*in row 2"):
+        read(tmp_path / "rows.csv", schema)
+
+
 @pytest.mark.parametrize("text", ["", "\n\n", "\ufeff"])
 def test_an_empty_file_is_not_said_to_fit_but_read_as_a_site_without_rows(tmp_path, text) -> None:
     (found,) = findings(tmp_path, text)

@@ -656,3 +656,21 @@ def test_a_reading_that_was_chosen_is_marked_and_stated(tmp_path) -> None:
     weight = next(c for c in Schema.parse(text).columns if c.name == "weight")
     assert weight.decimal == "." and weight.high < 10  # type: ignore[operator]
     assert '# check: "." was read as the sign before decimals' in text
+
+
+@pytest.mark.parametrize(
+    ("cells", "odd", "said"),
+    [
+        ([f"{i}.{i:03},50 €" for i in range(1, 60)], "1,5 k", "numbers in all cells but 1"),
+        ([str(i) for i in range(60)], "unknown", "numbers in all cells but 1"),
+        ([f"{i:02}.01.1970" for i in range(1, 29)], "31.02.1970", "days in all cells but 1"),
+    ],
+)
+def test_a_column_of_numbers_or_days_but_for_a_cell_is_called_that(
+    tmp_path, cells: list[str], odd: str, said: str
+) -> None:
+    frame = pd.DataFrame({"paid": [*cells[:9], odd, *cells[9:]]})
+    text, warnings = drafted(tmp_path, frame)
+    assert f"{said}, the first in row 10 below the header" in text
+    assert odd not in text and 'kind = "unclassified"' in text
+    assert any(said in warning and "missing_as" in warning for warning in warnings)

@@ -170,6 +170,17 @@ def test_cells_of_another_form_are_counted_as_wrong() -> None:
     assert read_cells(column("numeric"), mixed, MISSING).wrong.tolist() == [False, False, True]
 
 
+@pytest.mark.parametrize("format", ["%d.%m.%Y", "%Y-%m-%d", "%m/%d/%Y"])
+@pytest.mark.parametrize("declared", [True, False])
+def test_one_day_that_does_not_exist_is_one_wrong_cell(format: str, declared: bool) -> None:
+    cells = pd.Series(pd.date_range("2021-01-01", periods=60).strftime(format), dtype="str")
+    cells[7] = cells[0].replace("01", "41", 1)
+    of = column("date", format=format) if declared else column("date")
+    form = found((of, cells.tolist())).picked["c"]
+    held = read_cells(of, cells, MISSING, form)
+    assert np.flatnonzero(held.wrong).tolist() == [7]
+
+
 def test_what_is_found_is_said_once_and_not_if_it_was_declared() -> None:
     two = [(column("numeric", name), ["1,5"]) for name in ("a", "b")]
     assert found(*two).notes == ("decimal commas in a, b",)

@@ -26,12 +26,14 @@ from understudy.data.numerals import plain_numbers, read_numbers
 from understudy.data.texts import is_text, text_array, texts
 from understudy.errors import DataError
 
-__all__ = ["TRUTHS", "Cells", "bounds", "read_cells", "settle", "texts", "to_array", "truths"]
+__all__ = [
+    "TRUTHS", "Cells", "bounds", "expected", "read_cells", "settle", "texts", "to_array", "truths",
+]  # fmt: skip
 
 _NO = ("false", "no", "n", "f", "0", "0.0", "nein", "non", "nej", "falsch", "faux", "off")
 _YES = ("true", "yes", "y", "t", "1", "1.0", "ja", "oui", "si", "sí", "wahr", "vrai", "on")
 TRUTHS = dict.fromkeys(_NO, 0.0) | dict.fromkeys(_YES, 1.0)
-RULES = {
+_RULES = {
     "numeric": "numbers",
     "integer": "whole numbers",
     "date": "days as YYYY-MM-DD",
@@ -79,6 +81,15 @@ def read_cells(
     return Cells(np.where(missing, np.nan, values), missing, wrong & ~missing)
 
 
+def expected(column: Column) -> str:
+    """What its cells are to be, in words."""
+    if column.words:
+        return " or ".join(column.words)
+    if column.format:
+        return f"{'days' if column.kind == 'date' else 'times'} as {column.format}"
+    return _RULES[column.kind]
+
+
 def truths(column: Column) -> dict[str, float]:
     """What texts mean in a boolean column: its own words, and all others that do not collide."""
     own = {word.casefold(): float(i) for i, word in enumerate(column.words)}
@@ -94,7 +105,7 @@ def settle(column: Column, cells: Cells, *, is_label: bool = False) -> Cells:
         values = np.where(cells.wrong, column.categories.index(column.other), values)
     elif wrong:
         raise DataError(
-            f"{RULES[column.kind]} in column {column.name!r}",
+            f"{expected(column)} in column {column.name!r}",
             f"{wrong} rows that are not{_first(cells.wrong)}",
             "correct the rows, or name a public category as other"
             if column.kind == "categorical"

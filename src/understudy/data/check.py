@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from understudy.data.cells import FILL_LABEL, RULES, bounds, read_cells
+from understudy.data.cells import FILL_LABEL, bounds, expected, read_cells
 from understudy.data.encode import encode
 from understudy.data.form import Form
 from understudy.data.keeping import broken
@@ -122,7 +122,7 @@ def _check_column(
         text = f"{many} {column.other!r}"
         found.append(Finding("note", text, column.name, wrong))
     elif wrong:
-        text = f"{_cells(wrong)} not {RULES[column.kind]}"
+        text = f"{_cells(wrong)} not {expected(column)}"
         if column.kind == "categorical":
             text = f"{_cells(wrong)} none of the public categories; set other, or correct them"
         found.append(Finding("error", text, column.name, wrong))

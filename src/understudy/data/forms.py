@@ -114,7 +114,7 @@ def _pick(column: Column, read: _Read, evidence: Evidence, least: int) -> Form:
     That one row decides how others are read must not happen: it would move them all.
     """
     if not read.forms:
-        return Form()
+        return declared(column)
     first = stated(column, read.forms) or read.forms[0]
     others = [f for f in read.forms if f != first]
     if not others:

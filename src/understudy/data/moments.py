@@ -14,6 +14,8 @@ from understudy.data.form import ISO, Form
 __all__ = ["DAYS", "MOMENTS", "count_swapped", "day_first", "read_times", "time_forms"]
 
 SAMPLE = 200
+FEW = 20
+"""So many texts are looked at for formats that are worth counting."""
 _DAYS = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d")
 _SHORT = ("%Y.%m.%d", "%Y%m%d", "%d.%m.%y", "%d/%m/%y", "%m/%d/%y")
 _WORDY = ("%d %b %Y", "%d-%b-%Y", "%d %B %Y", "%b %d, %Y")
@@ -23,7 +25,7 @@ MOMENTS = tuple(f"{day}{gap}{clock}" for day in DAYS for clock in CLOCKS for gap
 
 
 def time_forms(cells: pa.Array, formats: Sequence[str]) -> list[Form]:
-    """The format that all cells have; two where day and month could change places."""
+    """The format that all cells have, or most; two where day and month could change places."""
     seen = pd.Series(pc.unique(cells.drop_null()).to_pandas())
     first = seen.head(SAMPLE)
     possible = [f for f in formats if _parses(seen.iloc[0], f)] if len(seen) else []
@@ -32,7 +34,15 @@ def time_forms(cells: pa.Array, formats: Sequence[str]) -> list[Form]:
             swapped = _swapped(format)
             both = (format, swapped) if swapped in formats and _fits(seen, swapped) else (format,)
             return [Form(format=f) for f in both]
-    return []
+    return _most_fit(seen, formats)
+
+
+def _most_fit(seen: pd.Series, formats: Sequence[str]) -> list[Form]:
+    """The format of more than half of the texts: the others are what is wrong."""
+    possible = [f for f in formats if any(_parses(text, f) for text in seen.head(FEW))]
+    count = {f: int(read_times(seen, f).notna().sum()) for f in (ISO, *possible)}
+    best = max(count, key=count.__getitem__)
+    return [Form(format=best)] if count[best] > len(seen) / 2 else []
 
 
 def _parses(text: str, format: str) -> bool:

@@ -43,6 +43,8 @@ RARE = 10
 """A category with fewer rows may point at people."""
 MANY = 20
 """With fewer distinct values a column is no identifier by its values."""
+ODD = 0.05
+"""A column with so few different texts that are no numbers may be one of numbers."""
 FAR = 10**12
 CONSTANT = "the same value everywhere"
 LEVELS = 20
@@ -55,6 +57,7 @@ UNLABELLED = "some rows have no label: fill them, or leave those rows out"
 ONE_TEXT = 'List all public categories, or kind = "ignore"'
 ONE_CLASS = "List all public categories, or remove label and ignore the column"
 KEEP = "Give it a kind and public bounds"
+CORRECT = "Correct the others, or list their text under missing_as, and draft again"
 
 
 def find_table(frame: pd.DataFrame, label: str | None, extra: tuple[Setting, ...] = ()) -> Found:
@@ -65,7 +68,11 @@ def find_table(frame: pd.DataFrame, label: str | None, extra: tuple[Setting, ...
     counted = {name: count_cells(frame[name]) for name in names}
     kinds = {name: _kind(counts) for name, (counts, _) in counted.items()}
     forms = _forms(frame, kinds)
-    columns = tuple(_find(n, *counted[n], kinds[n], forms, n == label) for n in names)
+    columns = tuple(
+        _nearly(frame[n], counted[n][0], kinds[n])
+        or _find(n, *counted[n], kinds[n], forms, n == label)
+        for n in names
+    )
     labels = () if label is None else (Setting("label", label),)
     return Found((*top("table", len(frame)), *labels, *extra), columns)
 
@@ -107,6 +114,20 @@ def _find(
         return found
     remarks = (*found.remarks, "guess: some cells are empty")
     return replace(found, settings={**found.settings, "missing": True}, remarks=remarks)
+
+
+def _nearly(cells: pd.Series, counts: pd.Series, kind: str) -> FoundColumn | None:
+    """A column of many different numbers, days or times, but for a few of its texts."""
+    if kind != "text" or len(counts) <= MANY or names_someone(str(cells.name)):
+        return None
+    for kind, what in (("numeric", "numbers"), ("date", "days"), ("timestamp", "times")):
+        odd = np.isnan(_values(counts, kind))
+        if odd.mean() <= ODD:
+            there = text_array(cells, ()).to_pandas().isin(counts.index[odd])
+            said = f"{what} in all cells but {int(there.sum())}, the first in row"
+            why = f"{said} {int(there.to_numpy().argmax()) + 1} below the header"
+            return FoundColumn(str(cells.name), why=why, choice=CORRECT)
+    return None
 
 
 def _with_form(found: FoundColumn, form: Form, chosen: str | None) -> FoundColumn:
@@ -231,11 +252,17 @@ def count_cells(cells: pd.Series) -> tuple[pd.Series, int]:
 
 def numbers(counts: pd.Series, kind: str, form: Form | None = None) -> np.ndarray | None:
     """The different values if all can be read as this kind, and are finite."""
+    values = _values(counts, kind, form)
+    fits = np.isfinite(values).all() and np.abs(values).max(initial=0) < FAR
+    return values if fits else None
+
+
+def _values(counts: pd.Series, kind: str, form: Form | None = None) -> np.ndarray:
+    """The different values as this kind; nan where a text is none."""
     column, texts = _probe(kind), pd.Series(counts.index, dtype="str")
     form = form or find_form(column, text_array(texts, ()), least=1)
     cells = read_cells(column, texts, (), form)
-    fits = not cells.wrong.any() and np.isfinite(cells.values).all()
-    return cells.values if fits and np.abs(cells.values).max(initial=0) < FAR else None
+    return np.where(cells.wrong, np.nan, cells.values)
 
 
 def _probe(kind: str, name: str = "draft") -> Column:
