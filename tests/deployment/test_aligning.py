@@ -9,11 +9,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 sys.path.insert(0, str(Path(__file__).parent))
 from parties import enrol, free_port, processes
 
+from understudy.cli import app
 from understudy.deployment.aligning import Aligning, relay, wait_for
+from understudy.deployment.keys import fingerprint, load_keys
 from understudy.errors import DataError, StudyError, WireError
 from understudy.federation.secure.roster import Roster, identities
 from understudy.runtime.loopback import Fault, Loopback
@@ -147,6 +150,23 @@ def test_one_party_cannot_align_nor_a_missing_one_be_waited_for_for_ever() -> No
         relay(over(ends), roster)
     with pytest.raises(WireError, match="no word from insurer"):
         wait_for(over(ends), ["clinic", "insurer"], 0.0, lambda line: None)
+
+
+def test_parties_are_shown_a_fingerprint_that_tells_made_up_keys(tmp_path: Path) -> None:
+    """The server hands out the keys: with a party's of its own making it could try guesses."""
+    said = []
+    for name in ("true", "forged"):
+        enrol(tmp_path / name, ("clinic", "insurer"))
+        data = tmp_path / f"{name}.csv"
+        pd.DataFrame({"ssn": LISTS["clinic"]}).to_csv(data, index=False)
+        words = ("align", "join", data, "--id", "ssn", "-o", tmp_path / "out.csv")
+        asked = [*map(str, words), "--keys", str(tmp_path / name / "clinic")]
+        made = CliRunner().invoke(app, asked, input="n\n")
+        assert made.exit_code == 1 and "with insurer" in made.output
+        said.append(" ".join(made.output.split()).partition("by telephone say: ")[2][:39])
+        keys = load_keys(tmp_path / name / "insurer")
+        assert said[-1] == fingerprint(keys.seated(["clinic", "insurer"])[0].hash)
+    assert said[0] != said[1]
 
 
 @pytest.mark.slow

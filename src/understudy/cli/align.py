@@ -201,7 +201,7 @@ def join(
         from understudy.cli.attending import address_of, stopped
         from understudy.deployment.aligning import Aligning, check_parties
         from understudy.deployment.attendance import attend
-        from understudy.deployment.keys import load_keys
+        from understudy.deployment.keys import fingerprint, load_keys
 
         check_new(output, False)
         own, frame = load_keys(keys), _frame(data)
@@ -210,9 +210,11 @@ def join(
         roster, identity = own.seated(list(party or own.roster.names))
         check_parties(roster)
         found = Aligning(roster, identity, _identifiers(frame, identifier), _quiet)
-        if not yes and not json:
+        if not json:
             with_whom = ", ".join(name for name in roster.names if name != own.name)
             typer.echo(f"{len(frame):,} people, with {with_whom}.\n{_TOLD}\n{_SERVER}")
+            typer.echo(f"{_COMPARE}: {fingerprint(roster.hash)}")
+        if not yes and not json:
             typer.confirm("Take part?", abort=True)
         with stopped("Nothing is kept: start again at every end."):
             attend(found, address, _quiet if json else typer.echo)
@@ -286,6 +288,10 @@ _TOLD = (
 )
 
 _SERVER = "The server learns how many identifiers each party has."
+_COMPARE = (
+    "A server that made up a party, or its keys, could try guesses: compare this fingerprint of "
+    "the parties' keys with them, by telephone say"
+)
 
 
 def _say(json: bool, done: str, output: Path) -> None:
