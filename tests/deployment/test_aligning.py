@@ -15,11 +15,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 from parties import enrol, free_port, processes
 
 from understudy.cli import app
+from understudy.deployment import aligning
 from understudy.deployment.aligning import Aligning, relay, wait_for
 from understudy.deployment.keys import fingerprint, load_keys
 from understudy.errors import DataError, StudyError, WireError
+from understudy.federation.secure.keys import lock
 from understudy.federation.secure.roster import Roster, identities
 from understudy.runtime.loopback import Fault, Loopback
+from understudy.runtime.wire import unpack
 
 LISTS = {
     "clinic": [f"p{i}" for i in range(12)],
@@ -142,6 +145,34 @@ def test_two_messages_in_one_leg_are_refused() -> None:
     with pytest.raises(WireError, match="alignment that was begun"):
         relay(over(ends), roster)
     assert np.array_equal(ends["clinic"].rows, rows)
+
+
+def test_a_message_of_an_earlier_leg_or_another_in_the_same_is_refused() -> None:
+    roster, ends = parties("clinic", "insurer")
+    handle, sent = ends["clinic"].handle, []
+
+    def noted(data: bytes) -> bytes:
+        sent.append(data)
+        return handle(data)
+
+    relay(Loopback({"clinic": noted, "insurer": ends["insurer"].handle}), roster)
+    assert unpack(handle(sent[-1]), "aligned", "refusal")[0]["message"] == "aligned"  # a retry
+    for data in (*sent[:-1], _flipped(sent[-1])):
+        header, _ = unpack(handle(data), "aligned", "refusal")
+        assert header["message"] == "refusal" and "leg 4 of an alignment" in header["reason"]
+
+
+def test_every_list_on_its_way_is_locked_under_a_key_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each key encrypts one message, under one nonce for all: two would show their difference."""
+    keys: list[bytes] = []
+    monkeypatch.setattr(
+        aligning, "lock", lambda key, found, bound: (keys.append(key), lock(key, found, bound))[1]
+    )
+    roster, ends = parties(*LISTS)
+    relay(over(ends), roster)
+    assert len(keys) == len(set(keys)) == 3 * 4
 
 
 def test_one_party_cannot_align_nor_a_missing_one_be_waited_for_for_ever() -> None:
