@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import resource
 import sys
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -15,6 +17,7 @@ import studies
 from parties import SITES, enrol
 
 from understudy.cli import app
+from understudy.cli.attending import _leaving
 from understudy.deployment.attendance import Attendant
 from understudy.deployment.joining import Joining, prepare
 from understudy.errors import BudgetError, KeysError, ReleaseError, StudyError, WireError
@@ -200,6 +203,19 @@ def test_a_dry_run_shows_what_leaves_and_what_it_costs(tmp_path: Path) -> None:
         assert part in said
     with Ledger(tmp_path / "north.understudy" / "ledger.jsonl") as book:
         assert not book.entries
+
+
+@pytest.mark.parametrize("text", [studies.VOTES, studies.MOMENTS])
+def test_no_answer_is_longer_than_what_a_dry_run_shows(tmp_path: Path, text: str) -> None:
+    site = prepare(
+        Study.load(studies.write(tmp_path, text)), tmp_path / "north.csv", Budget("north"),
+        tmp_path / "state", None,
+    )  # fmt: skip
+    Console(width=300, file=(shown_at := StringIO())).print(_leaving(site))
+    said = shown_at.getvalue().split("greeting")[0]
+    shown = sum(1000 * float(size) for size in re.findall(r"up to ([\d.,]+) kB", said))
+    reply = Attendant(site).handle(task(site)[0])
+    assert shown / 4 < len(reply) <= shown
 
 
 def test_a_site_may_say_no(tmp_path: Path) -> None:

@@ -156,12 +156,21 @@ def _often(phase: Phase) -> str:
 
 def _besides(plan: PrivacyPlan) -> Iterator[tuple[str, str, str, str]]:
     """What travels beside the parts."""
+    heads = max(_heading(plan, i) for i in range(len(plan.phases)))
+    said = "run, round, hashes, and how much noise was added: nothing of the rows"
+    yield "headings", f"up to {heads / 1e3:,.1f} kB", "once for each round", said
     if plan.trust == "distributed":
         size = f"about {(400 + 300 * plan.sites) / 1e3:.1f} kB"
         said = "fresh public keys, encrypted shares and signatures: nothing of the rows"
         yield "keys of a secure sum", size, "in each round that it joins", said
     yield "greeting", "about 2 kB", "once per connection", "study, hashes, version, clock: no rows"
     yield "signature", "64 bytes", "once, at the end", "that it took part in this run"
+
+
+def _heading(plan: PrivacyPlan, phase: int) -> int:
+    """Bytes of an answer in a phase that are no numbers, at most: a receipt for each noise."""
+    receipts, parts = plan.receipts(plan.start(phase), "simulation"), plan.phases[phase].parts
+    return 1000 + 250 * len(receipts) + 120 * len(parts)
 
 
 def _cost(spent: Spent, plan: PrivacyPlan, ledger: Path | None) -> Iterator[str]:
