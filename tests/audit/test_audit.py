@@ -136,6 +136,19 @@ def test_many_runs_stay_below_the_claim_until_the_noise_is_halved(
     assert least() > told.epsilon
 
 
+@pytest.mark.slow
+def test_shares_of_a_schedule_are_listened_to_in_the_round_of_the_canary() -> None:
+    """Others are called to the other rounds: what they send says nothing of it."""
+    terms = {"study": {"rounds": 3}, "cohort": {"size": 5}, "recipe": {"warm_start": 0}}
+    terms |= {"simulation": {"data": "-", "sites": 15}}
+    privacy = {"noise": None, "epsilon": 8.0, "colluders": 1, "survivors": 5}
+    plan = small_recipe("fedvae", "site", "distributed", privacy=privacy, **terms).plan
+    told = claims(plan, "os")[0]
+    found = many_runs(plan, told, 300, rng=Streams.from_seed(0))
+    assert abs(found.rates.false_positive - found.rates.false_negative) < 0.2
+    assert 0.4 * told.epsilon < found.least <= told.epsilon
+
+
 def unclipped(patch: pytest.MonkeyPatch) -> None:
     def clipped(loss, params, pieces, bound, *, only=""):
         return replace(gradients(loss, params, pieces, 1e9, only=only), sensitivity=bound)

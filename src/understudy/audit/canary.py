@@ -197,6 +197,15 @@ class Probe:
         x = along / mechanism.blocks**0.5 * mu / mechanism.bound
         return 2 * mu * x if self.replaced else mu * x - mu * mu / 2
 
+    def near(self, clients: np.ndarray, part: Part) -> np.ndarray:
+        """Which of a round's sites are listened to: of shares, as many as ever, or none at all.
+
+        A schedule calls others each round; without the canary's share a sum says nothing of it.
+        """
+        if part.where != "distributed":
+            return clients < self.ears
+        return (clients.min(initial=1) == 0) & np.isin(clients, np.sort(clients)[: self.ears])
+
     def _along(self, part: Part, phase: Phase, total: Tensor) -> Tensor:
         """What was seen in each canary's direction ``[blocks, many]``."""
         mechanism: Any = part.mechanism
@@ -252,8 +261,8 @@ def played(
 
     def listening(task: Task, round: int, clients: np.ndarray) -> Any:
         sealed, kept = answer(task, round, clients)
-        near = torch.from_numpy(clients < probe.ears)
         for part in plan.at(round).parts:
+            near = torch.from_numpy(probe.near(clients, part))
             if part.where in ("client", "distributed") and bool(near.any()):
                 probe.heard.setdefault(part.name, []).append(sealed.parts[part.name][near])
         return sealed, kept
