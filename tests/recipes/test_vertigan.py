@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from contracts.harness import Neighbour, check_replay, traced
+from contracts.harness import Neighbour, check_noise, check_replay, traced
 from contracts.toys import engine
 from understudy.data.columns import Columns, records_of
 from understudy.data.encode import encode
@@ -181,6 +181,10 @@ def test_noise_of_parties_is_their_own() -> None:
     source = NoiseSource.seeded(Streams.from_seed(1))
     found = [site(recipe, data, party, source).secret.normal((50,)) for party in (0, 1)]
     assert abs(np.corrcoef(found[0][0], found[1][0])[0, 1]) < 0.5
+
+
+def test_every_party_s_steps_have_the_noise_that_is_promised() -> None:
+    check_noise(build(study()).plan)
 
 
 def test_batches_that_parties_would_draw_apart_are_refused() -> None:
