@@ -162,6 +162,20 @@ def test_a_message_of_an_earlier_leg_or_another_in_the_same_is_refused() -> None
         assert header["message"] == "refusal" and "leg 4 of an alignment" in header["reason"]
 
 
+def test_an_error_at_a_party_ends_it_there_and_its_words_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(secret: object, theirs: object) -> None:
+        raise RuntimeError("p7")
+
+    monkeypatch.setattr(aligning, "answer", broken)
+    roster, ends = parties("clinic", "insurer")
+    with pytest.raises(WireError, match=r"refusal.*an error at clinic") as error:
+        relay(over(ends), roster)
+    assert "p7" not in str(error.value)
+    assert all(end.over.is_set() and isinstance(end.error, WireError) for end in ends.values())
+
+
 def test_every_list_on_its_way_is_locked_under_a_key_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -15,6 +15,7 @@ What the parties learn from each other is in `data.align`.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import secrets
 import time
@@ -37,7 +38,9 @@ from understudy.version import __version__
 
 __all__ = ["Aligning", "check_parties", "relay", "wait_for"]
 
+_LOG = logging.getLogger(__name__)
 MOST = 16  # parties
+_AGAIN = "start again at every end: secrets are fresh each time"
 _KEY, _SIZE, _LOOK = 32, 8, 0.1
 Tell = Callable[[str], None]
 
@@ -90,9 +93,14 @@ class Aligning:
             try:
                 return self._answer(data)
             except UnderstudyError as error:
-                self._end(error)
-                said = {"message": "refusal", "site": self.name, "reason": str(error)}
-                return pack(said, b"")
+                return self._refusal(error)
+            except Exception:  # its words may hold identifiers: they stay here
+                _LOG.exception("party %s could not answer", self.name)
+                return self._refusal(WireError("an answer", f"an error at {self.name}", _AGAIN))
+
+    def _refusal(self, error: UnderstudyError) -> bytes:
+        self._end(error)
+        return pack({"message": "refusal", "site": self.name, "reason": str(error)}, b"")
 
     def _end(self, error: UnderstudyError | None) -> None:
         self.error = error
@@ -265,12 +273,11 @@ def _asked(
 
 
 def _read(name: str, leg: int, replies: Mapping[str, bytes], failed: Mapping[str, str]) -> bytes:
-    do = "start again at every end: secrets are fresh each time"
     if name not in replies:
-        raise WireError(f"an answer of {name}", failed.get(name, "none"), do)
+        raise WireError(f"an answer of {name}", failed.get(name, "none"), _AGAIN)
     header, made = unpack(replies[name], "aligned", "refusal")
     if header["message"] == "refusal":
-        raise WireError(f"{name} to take part", f"a refusal: {header.get('reason')}"[:300], do)
+        raise WireError(f"{name} to take part", f"a refusal: {header.get('reason')}"[:300], _AGAIN)
     if (header.get("site"), header.get("leg")) != (name, leg):
-        raise WireError(f"an answer of {name} in step {leg + 1}", "another", do)
+        raise WireError(f"an answer of {name} in step {leg + 1}", "another", _AGAIN)
     return made
