@@ -22,7 +22,7 @@ from understudy.data.shards import Shards
 from understudy.data.table import from_frame
 from understudy.errors import StudyError
 from understudy.recipes import build
-from understudy.recipes.features import BOUND, COUNT, MEAN
+from understudy.recipes.features import BOUND, COUNT, FEW, MEAN, norm
 from understudy.recipes.fedmoments import FedMoments
 from understudy.rng import Streams
 from understudy.simulation import run
@@ -88,7 +88,7 @@ def test_a_record_moves_the_sum_by_no_more_than_the_bound(kind: str, data: st.Da
     x = data.draw(arrays(np.float32, (4, schema.width), elements=st.floats(0, 1, width=32)))
     y = np.array(data.draw(st.lists(st.integers(0, schema.n_classes - 1), min_size=4, max_size=4)))
     moved = summed(recipe, x, y) - summed(recipe, x[:3], y[:3])
-    assert float(moved.norm()) <= math.sqrt(COUNT**2 + MEAN**2 + 1) * (1 + 1e-9)
+    assert float(moved.norm()) <= norm(recipe.weights) * (1 + 1e-9)
     assert float(moved[np.arange(schema.n_classes) != y[3]].abs().max()) < 1e-9  # its own block
 
 
@@ -113,6 +113,23 @@ def test_the_bound_is_reached_so_no_noise_is_wasted() -> None:
     x, y = np.ones((1, TABLE.width)), np.zeros(1)
     moved = summed(recipe, x, y)
     assert float(moved.norm()) == pytest.approx(recipe.plan.own.parts[0].mechanism.bound, rel=1e-5)
+
+
+def test_where_noise_hides_second_moments_means_and_counts_are_seen_better() -> None:
+    few = replace(TABLE, records=40)
+    recipe = built(few, sites=1, privacy={"epsilon": 1.5, "trust": "local"})
+    assert recipe.weights == FEW and "means and counts" in str(recipe.form)
+    usual = built(few, sites=1, privacy={"epsilon": 8.0})
+    assert usual.weights == (COUNT, MEAN) and "class moments" in str(usual.form)
+    noise = recipe.plan.own.parts[0].mechanism.noise
+    told = recipe._moments(np.zeros(recipe.plan.own.parts[0].shape))
+    assert told.sum_std < 0.6 * noise * BOUND / MEAN  # what it would be by the usual weights
+    assert told.count_std < 0.6 * noise * BOUND / COUNT
+
+
+def test_weights_are_the_usual_ones_where_whole_sites_are_protected() -> None:
+    recipe = built(SMALL, sites=1, privacy={"unit": "site", "epsilon": 1.5})
+    assert recipe.weights == (COUNT, MEAN)
 
 
 def test_a_person_counts_with_all_rows_and_a_site_as_a_whole() -> None:

@@ -16,10 +16,34 @@ from torch import Tensor
 from understudy.data.encode import blocks
 from understudy.data.schema import Schema
 
-__all__ = ["BOUND", "COUNT", "MEAN", "Space", "phi_width", "space", "unsvec", "within"]
+__all__ = [
+    "BOUND",
+    "COUNT",
+    "FEW",
+    "MEAN",
+    "Space",
+    "Weights",
+    "norm",
+    "phi_width",
+    "space",
+    "unsvec",
+    "within",
+]
 
-COUNT, MEAN = 0.3, 0.5  # a and b: weights of the count and of the means
-BOUND = math.sqrt(COUNT**2 + MEAN**2 + 1)  # ‖φ‖ at most
+Weights = tuple[float, float]
+"""a and b: those of the count and of the means in φ = (a, b·z, svec(zzᵀ))."""
+
+COUNT, MEAN = 0.3, 0.5
+FEW: Weights = (2.0, 4.0)
+"""Of rows so few that the noise hides their second moments."""
+
+
+def norm(weights: Weights) -> float:
+    """‖φ‖ at most."""
+    return math.hypot(*weights, 1.0)
+
+
+BOUND = norm((COUNT, MEAN))
 
 
 @dataclass(frozen=True)
@@ -88,7 +112,7 @@ def phi_width(d: int) -> int:
 
 
 def within(z: Tensor) -> Tensor:
-    """Rows ``[n, d]`` with ‖z‖ ≤ 1 enforced, so that ‖φ‖ ≤ `BOUND`."""
+    """Rows ``[n, d]`` with ‖z‖ ≤ 1 enforced, so that ‖φ‖ ≤ `norm`."""
     return z * (1 / z.norm(dim=1, keepdim=True).clamp(min=1.0))
 
 

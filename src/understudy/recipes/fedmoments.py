@@ -5,12 +5,14 @@ table, ‖x‖ ≤ 1 enforced) adds φ = (a, b·x, svec(xxᵀ)) to its class's b
 Gaussian mechanism with sensitivity √(a² + b² + 1); counts, means and second moments are all
 noised. What the server does with the noisy sum is post-processing: `moments` removes noise,
 `copula` gives the columns of a table their own margins. A table that is large enough for its noise
-has a sum of histograms first: `two_sums`.
+has a sum of histograms first: `two_sums`; one so small that noise hides its second moments gives
+a and b, counts and means, more of the norm.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -27,7 +29,7 @@ from understudy.federation.site import Site
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes.catalogue import CATALOGUE
 from understudy.recipes.copula import latents
-from understudy.recipes.features import COUNT, MEAN, Space, space, within
+from understudy.recipes.features import COUNT, FEW, MEAN, Space, Weights, space, within
 from understudy.recipes.moments import Gaussians, Moments, denoise, taken_apart
 from understudy.recipes.options import FedMomentsOptions
 from understudy.recipes.two_sums import TwoSums, hardened, moments_plan, noise_of, two_sums
@@ -48,6 +50,7 @@ class FedMoments(Stateless):
     schema: Schema
     plan: PrivacyPlan
     options: FedMomentsOptions
+    weights: Weights = (COUNT, MEAN)
 
     info: ClassVar[RecipeInfo] = CATALOGUE["fedmoments"]
 
@@ -56,7 +59,22 @@ class FedMoments(Stateless):
         """What `plan` says of a table, which could have two sums."""
         if self.schema.kind != "table":
             return None
-        return "one sum of class moments: too few rows for histograms under this much noise"
+        what = "moments" if self.weights != FEW else "means and counts, above all"
+        return f"one sum of class {what}: too few rows for more under this much noise"
+
+    @property
+    def hidden(self) -> bool:
+        """Whether noise hides the second moments of a table, by public numbers alone.
+
+        Even a covariance that had all of the expected variance in one direction would not stand
+        out of the noise on its eigenvalues.
+        """
+        if self.schema.kind != "table" or self.plan.unit == "site":
+            return False
+        of_all = noise_of(self.plan.own) * math.sqrt(self.schema.n_classes)
+        expected = self._space.expected
+        edge = of_all / self.schema.records * math.sqrt(2 * len(expected))
+        return bool(edge > expected.sum())
 
     @cached_property
     def _space(self) -> Space:
@@ -69,8 +87,7 @@ class FedMoments(Stateless):
 
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """The site's sum of φ over its records, by class."""
-        weights = COUNT, MEAN
-        return {"moments": site.moments("moments", self._features, lambda y: y, weights)}, {}
+        return {"moments": site.moments("moments", self._features, lambda y: y, self.weights)}, {}
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
         """Keep the noisy sum."""
@@ -102,7 +119,7 @@ class FedMoments(Stateless):
 
     def _moments(self, sums: np.ndarray) -> Moments:
         """The noisy sum taken apart, with the noise each piece carries."""
-        return taken_apart(sums, noise_of(self.plan.own), self._space.expected)
+        return taken_apart(sums, noise_of(self.plan.own), self._space.expected, self.weights)
 
     @property
     def _spread(self) -> float:
@@ -137,7 +154,10 @@ def of_rows(study: Study, own: FedMomentsOptions) -> FedMoments | TwoSums:
             "another study",
             "remove it; narrow the bounds of the schema instead, from public knowledge",
         )
-    return FedMoments(study.schema, plan, own) if sums is None else sums
+    if sums is not None:
+        return sums
+    made = FedMoments(study.schema, plan, own)
+    return replace(made, plan=moments_plan(study, d, FEW), weights=FEW) if made.hidden else made
 
 
 def _features_of(schema: Schema, own: FedMomentsOptions) -> int:

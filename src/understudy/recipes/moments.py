@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from understudy.recipes.features import COUNT, MEAN, unsvec
+from understudy.recipes.features import COUNT, MEAN, Weights, unsvec
 
 __all__ = ["Gaussians", "Moments", "denoise", "taken_apart"]
 
@@ -55,15 +55,17 @@ class Gaussians:
     covariance: np.ndarray
 
 
-def taken_apart(sums: np.ndarray, std: float, expected: np.ndarray) -> Moments:
+def taken_apart(
+    sums: np.ndarray, std: float, expected: np.ndarray, weights: Weights = (COUNT, MEAN)
+) -> Moments:
     """The noisy sums of φ by class ``[C, …]`` as moments, with the noise each piece carries."""
-    d = len(expected)
+    d, (count, mean) = len(expected), weights
     return Moments(
-        counts=sums[:, 0] / COUNT,
-        sums=sums[:, 1 : 1 + d] / MEAN,
+        counts=sums[:, 0] / count,
+        sums=sums[:, 1 : 1 + d] / mean,
         squares=unsvec(sums[:, 1 + d :], d),
-        count_std=std / COUNT,
-        sum_std=std / MEAN,
+        count_std=std / count,
+        sum_std=std / mean,
         square_std=std,
         expected=expected,
     )

@@ -30,7 +30,7 @@ from understudy.privacy.integer import IntegerGaussian
 from understudy.privacy.plan import Phase, PrivacyPlan
 from understudy.recipes.behind import behind, pieces
 from understudy.recipes.catalogue import CATALOGUE
-from understudy.recipes.features import BOUND, COUNT, MEAN, phi_width, within
+from understudy.recipes.features import BOUND, COUNT, MEAN, Weights, norm, phi_width, within
 from understudy.recipes.margins import (
     Margin,
     clean,
@@ -260,10 +260,10 @@ def _noised(
     return noised_plan(asked, TwoSums.info, dict([part]), terms, rounds=1, before=before)
 
 
-def moments_plan(study: Study, features: int) -> PrivacyPlan:
+def moments_plan(study: Study, features: int, weights: Weights = (COUNT, MEAN)) -> PrivacyPlan:
     """One sum of φ by class that takes the whole budget."""
     shape = (study.schema.n_classes, phi_width(features))
-    terms = Terms(bound=BOUND, combine="sum")
+    terms = Terms(bound=norm(weights), combine="sum")
     return noised_plan(study, TwoSums.info, {"moments": shape}, terms, rounds=1)
 
 
