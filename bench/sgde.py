@@ -1,31 +1,36 @@
 """The exchange of Lomurno et al. (2021, §IV): twenty members, each with 5 % of the training rows.
 
-    python bench/sgde.py [--data titanic …] [--seeds 0 1 2] [--quick] [--json F]
+    python bench/sgde.py [--data titanic …] [--seeds 0 1 2] [--columns Local …] [--quick] [--json F]
 
 * Local: a classifier of each member's own rows; the mean over members.
 * Federated: one classifier by FedAvg over all members' rows (the product's `signds` with
   trust = "none"), without privacy, on nine tenths of each member's rows.
+* Together: one classifier of the real rows of all members, which nobody may see: what there is.
 * Synthetic: one classifier of class-balanced rows drawn alike from the releases of all members.
   Each member made its own alone: one site, record level, local trust, ε = 1.5. Three ways: the
   β-VAEs of the paper (sgde), those after a warm start within the same ε, and fedmoments.
+  Tables: also of a member's own rows together with these (``joined``).
 
-Tables: logistic regression, as in the paper, and three seeds; where there are no official test
-rows a tenth is held out by the seed. Images: a small CNN from scratch (the paper: the head of a
-VGG16 that was trained on ImageNet) and LeNet for FedAvg, one seed, the first `LOCALS` members for
-Local.
+Tables: logistic regression, as in the paper, fitted and by its steps (`sgde_learners`), and three
+seeds; where there are no official test rows a tenth is held out by the seed. Images: a small CNN
+from scratch (the paper: the head of a VGG16 that was trained on ImageNet) and LeNet for FedAvg, one
+seed, the first `LOCALS` members for Local.
 "test" is the paper's Table III; "members" its Table I: Local by ten folds (tables only), Federated
 on the tenth of each member's rows that it did not see, Synthetic on all rows of the members. F1 is
 that of the second class in the schema (the first for breast cancer), or the mean over classes. No
-setting was tuned on test rows.
+setting was tuned on test rows. Columns that are in the JSON already stay there.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +38,7 @@ import pandas as pd
 import torch
 from common import arguments, provenance, save, spread
 from fedmoments import images
+from sgde_learners import alone_by_steps, joined, pooled_by_steps
 from sklearn.metrics import f1_score, roc_auc_score
 from tablesets import TABLES, Task
 
@@ -110,6 +116,10 @@ class Exchange:
 
         return ask
 
+    def steps(self) -> np.random.Generator:
+        """What the learner that goes by steps draws its batches with."""
+        return np.random.default_rng([self.seed, 5])
+
     def marks(self, guess: np.ndarray, truth: np.ndarray) -> Marks:
         """Accuracy, F1 and AUC; an AUC of one class is no number."""
         chosen, classes = guess.argmax(1), self.schema.n_classes
@@ -163,7 +173,21 @@ def local(exchange: Exchange, quick: bool) -> dict[str, Marks]:
     found = {"test": _mean(test)}
     if not exchange.image:
         found["members"] = _mean([_folds(exchange, rows) for rows in held])
+        terms = (exchange.test, exchange.marks, exchange.steps())
+        pairs = [alone_by_steps(exchange.schema, rows, *terms) for rows in held]
+        found["by steps"] = _sides(*zip(*pairs, strict=True))
     return found
+
+
+def _sides(test: Sequence[Marks], members: Sequence[Marks]) -> dict[str, Marks]:
+    return {"test": _mean(test), "members": _mean(members)}
+
+
+def together(exchange: Exchange, quick: bool) -> dict[str, Marks]:
+    """One classifier of everybody's real rows."""
+    held = [exchange.rows(member) for member in exchange.members[: 2 if quick else None]]
+    ask = exchange.taught(_concatenated(held))
+    return {"test": exchange.marks(ask(exchange.test.x), exchange.test.y)}
 
 
 def _folds(exchange: Exchange, rows: Rows, folds: int = 10) -> Marks:
@@ -199,14 +223,22 @@ def _classify(made: Release, x: np.ndarray) -> np.ndarray:
     return found
 
 
-def synthetic(exchange: Exchange, method: str, quick: bool) -> dict[str, Any]:
+def synthetic(method: str, exchange: Exchange, quick: bool) -> dict[str, Any]:
     """Every member makes a release alone; one classifier learns from them all."""
     begun = time.perf_counter()
     made = [_release(exchange, method, k, quick) for k in range(len(exchange.members))]
     seconds = time.perf_counter() - begun
     most = max(claim.epsilon for release in made for claim in release.claims[:1])
-    ask = exchange.taught(_pool(exchange, made, 400 if quick else ROWS))
-    found: dict[str, Any] = _asked(exchange, ask, [exchange.rows(m) for m in exchange.members])
+    pool, held = (
+        _pool(exchange, made, 400 if quick else ROWS),
+        [exchange.rows(m) for m in exchange.members],
+    )
+    found: dict[str, Any] = _asked(exchange, exchange.taught(pool), held)
+    if not exchange.image:
+        sides, terms = (exchange.test, held), (exchange.marks, exchange.steps())
+        found["by steps"] = _sides(*pooled_by_steps(exchange.schema, pool, sides, *terms))
+        guesses = [joined(own, pool, exchange.test.x) for own in held]
+        found["joined"] = {"test": _mean([exchange.marks(g, exchange.test.y) for g in guesses])}
     delta = made[0].claims[0].delta
     return {**found, "epsilon": most, "delta": delta, "seconds": seconds / len(made)}
 
@@ -232,7 +264,11 @@ def _pool(exchange: Exchange, releases: list[Release], rows: int) -> Rows:
         for release in releases
         for label in exchange.schema.classes
     ]
-    return Rows(np.concatenate([r.x for r in drawn]), np.concatenate([r.y for r in drawn]))
+    return _concatenated(drawn)
+
+
+def _concatenated(parts: list[Rows]) -> Rows:
+    return Rows(np.concatenate([r.x for r in parts]), np.concatenate([r.y for r in parts]))
 
 
 def _asked(
@@ -248,80 +284,101 @@ def _asked(
     return {"test": marks[0], "members": _mean(marks[1:])}
 
 
-def _mean(marks: list[Marks]) -> Marks:
+def _mean(marks: Sequence[Marks]) -> Marks:
     return {name: float(np.nanmean([m[name] for m in marks])) for name in MARKS}
 
 
-def cell(name: str, seed: int, args: Namespace) -> dict[str, Any]:
-    """All columns of one data set and seed."""
-    exchange, found = dealt(name, seed, args.quick), {}
-    columns: dict[str, Callable[[], dict[str, Any]]] = {
-        "Local": partial(local, exchange, args.quick),
-        "Federated": partial(federated, exchange, args.quick),
-        **{method: partial(synthetic, exchange, method, args.quick) for method in METHODS},
-    }
-    for column, measure in columns.items():
+COLUMNS: dict[str, Callable[[Exchange, bool], dict[str, Any]]] = {
+    "Local": local,
+    "Federated": federated,
+    "Together": together,
+    **{method: partial(synthetic, method) for method in METHODS},
+}
+
+
+def cell(known: dict[str, Any], name: str, seed: int, args: Namespace) -> None:
+    """Measure the columns of one data set and seed; they replace those that are known."""
+    exchange = dealt(name, seed, args.quick)
+    known["rows per member"] = len(exchange.members[0])
+    commit = provenance("sgde", args.threads)["commit"]
+    for column in args.columns:
         begun = time.perf_counter()
-        found[column] = {**measure(), "minutes": round((time.perf_counter() - begun) / 60, 2)}
-        print(name, seed, column, {m: round(v, 3) for m, v in found[column]["test"].items()})
-    rows = len(exchange.members[0])
-    return {"data": name, "seed": seed, "rows per member": rows, "columns": found}
+        found = COLUMNS[column](exchange, args.quick)
+        minutes = round((time.perf_counter() - begun) / 60, 2)
+        known["columns"][column] = {**found, "minutes": minutes, "commit": commit}
+        print(name, seed, column, {m: round(v, 3) for m, v in found["test"].items()}, flush=True)
+
+
+LEARNERS = ("fitted", "by steps", "joined")
 
 
 def summary(cells: list[dict[str, Any]]) -> dict[str, Any]:
     """Means over seeds beside the paper's, and how far each column is ahead of Local."""
     names = list(dict.fromkeys(c["data"] for c in cells))
     found: dict[str, Any] = {}
-    for side in ("test", "members"):
-        found[side] = {name: _side([c for c in cells if c["data"] == name], side) for name in names}
-        found[side]["ahead of Local"] = _ahead(found[side], names)
+    for side, learner in product(("test", "members"), LEARNERS):
+        tables = {n: _means([c for c in cells if c["data"] == n], side, learner) for n in names}
+        kept = {name: table for name, table in tables.items() if table}
+        against = "fitted" if learner == "joined" else learner
+        alone = {n: _means([c for c in cells if c["data"] == n], side, against) for n in kept}
+        found[f"{side}, {learner}"] = {**kept, "ahead of Local": _ahead(kept, alone)}
+    found["paper"] = {side: {n: PAPER[side][n] for n in names} for side in PAPER}
     return found
 
 
-def _side(cells: list[dict[str, Any]], side: str) -> dict[str, Any]:
-    columns = [n for n, c in cells[0]["columns"].items() if side in c]
-    ours = {
-        n: {m: spread([c["columns"][n][side][m] for c in cells]) for m in MARKS} for n in columns
-    }
-    paper = dict(
-        zip(("Local", "Federated", "Synthetic"), PAPER[side][cells[0]["data"]], strict=True)
-    )
-    return {**ours, "paper": paper}
+def _means(cells: list[dict[str, Any]], side: str, learner: str) -> dict[str, Any]:
+    """Of each column that this learner was asked for: over seeds."""
+    got: dict[str, list[Marks]] = {}
+    for column, found in ((n, c) for each in cells for n, c in each["columns"].items()):
+        part = found if learner == "fitted" else found.get(learner, {})
+        if side in part:
+            got.setdefault(column, []).append(part[side])
+    return {c: {m: spread([one[m] for one in all_]) for m in MARKS} for c, all_ in got.items()}
 
 
-def _ahead(found: dict[str, Any], names: list[str]) -> dict[str, Marks]:
-    """Mean over data sets of the difference to Local, in points."""
-    with_local = [found[n] for n in names if "Local" in found[n]]
-    if not with_local:
-        return {}
+def _ahead(found: dict[str, Any], alone: dict[str, Any]) -> dict[str, Marks]:
+    """Mean over tables of the difference to Local, in points; images have few members' Local."""
+    tables = [n for n in found if n in TABLES and "Local" in alone[n]]
+    columns = [c for c in COLUMNS if c != "Local" and all(c in found[n] for n in tables)]
     return {
-        column: {
-            m: round(
-                100
-                * float(
-                    np.mean([f[column][m]["mean"] - f["Local"][m]["mean"] for f in with_local])
-                ),
-                2,
-            )
+        c: {
+            m: round(100 * _average(found[n][c][m]["mean"] - alone[n]["Local"][m]["mean"]
+                                    for n in tables), 2)
             for m in MARKS
         }
-        for column in with_local[0]
-        if column not in ("Local", "paper")
-    }
+        for c in columns
+        if tables
+    }  # fmt: skip
+
+
+def _average(values: Iterable[float]) -> float:
+    return float(np.mean(list(values)))
 
 
 def main() -> None:
     """Measure cell by cell; figures are written as they come."""
     parser = arguments(__doc__)
     parser.add_argument("--data", nargs="+", default=list(PAPER["test"]), choices=PAPER["test"])
+    parser.add_argument("--columns", nargs="+", default=list(COLUMNS), choices=COLUMNS)
     args = parser.parse_args()
-    report: dict[str, Any] = {**provenance("sgde", args.threads), "seeds": args.seeds, "cells": []}
-    begun = time.perf_counter()
+    cells = _known(args.json)
     for name, seed in _grid(args):
-        report["cells"].append(cell(name, seed, args))
-        report["minutes"] = round((time.perf_counter() - begun) / 60, 1)
-        report["summary"] = summary(report["cells"])
-        save(report, args.json)
+        cell(cells.setdefault((name, seed), _empty(name, seed)), name, seed, args)
+        held = list(cells.values())
+        save({**provenance("sgde", args.threads), "cells": held, "summary": summary(held)},
+             args.json)  # fmt: skip
+
+
+def _empty(name: str, seed: int) -> dict[str, Any]:
+    return {"data": name, "seed": seed, "columns": {}}
+
+
+def _known(path: Path | None) -> dict[tuple[str, int], dict[str, Any]]:
+    """The cells of an earlier run."""
+    if path is None or not path.exists():
+        return {}
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    return {(each["data"], each["seed"]): each for each in cells}
 
 
 def _grid(args: Namespace) -> list[tuple[str, int]]:
