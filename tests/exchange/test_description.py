@@ -28,9 +28,9 @@ def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Party]:
     exchange = opened(policy(folder, limits=MANY))
     with TestClient(application(exchange), raise_server_exceptions=False) as web:
         chief = Party(web, exchange, "chief").join("admin")
-        Party(web, exchange, "spare").join("admin")  # so that one may be revoked
+        spare = Party(web, exchange, "spare").join("admin")  # so that one may be revoked
         push = chief.push(release(folder / "one.zip"))
-        chief.send("POST", f"/pushes/{push['id']}/decision", {"approve": True})
+        spare.send("POST", f"/pushes/{push['id']}/decision", {"approve": True})
         yield chief
 
 

@@ -6,9 +6,10 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import text, update
+from sqlalchemy import event, text, update
 from sqlalchemy.exc import DatabaseError
 
 from exchange.conftest import Join
@@ -128,6 +129,26 @@ def test_a_full_disk_refuses_a_piece_and_loses_nothing(
         answer = north.send("PUT", f"{way}?offset=100", data[100:200])
     assert answer.status_code == 507 and "No space left" in answer.json()["error"]["found"]
     assert north.send("PUT", f"{way}?offset=100", data[100:200]).json() == {"received": 200}
+
+
+def test_a_full_disk_under_the_database_is_called_that(exchange: Exchange, join: Join) -> None:
+    """SQLite may not have another page: what it says then is what it says on a full disk."""
+    north = join("north")
+
+    def bounded(connection: Any, record: object) -> None:
+        connection.execute("PRAGMA max_page_count=1")  # never below what there is
+
+    event.listen(exchange.database.engine, "connect", bounded)
+    exchange.database.engine.dispose()
+    for _ in range(200):
+        answer = north.send("POST", "/sessions")
+        if answer.status_code != 201:
+            break
+    assert answer.status_code == 507 and "full" in answer.json()["error"]["found"]
+    event.remove(exchange.database.engine, "connect", bounded)
+    exchange.database.engine.dispose()
+    assert north.send("POST", "/sessions").status_code == 201
+    assert inspect(exchange.database, exchange.blobs).faults == ()
 
 
 def test_a_disk_that_is_full_when_a_push_is_admitted_refuses_it(

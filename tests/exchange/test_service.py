@@ -95,6 +95,42 @@ def test_the_cap_holds_for_all_pushes_of_the_same_data(
     assert sound(exchange)
 
 
+def test_a_dataset_under_another_case_is_the_same_data(
+    join: Join, pushed: dict[str, Path]
+) -> None:
+    north = join("north")
+    first = north.push(pushed["one"], "Ward-A")
+    second = north.push(pushed["two"], "ward-a")
+    assert first["dataset"] == second["dataset"] == "ward-a"
+    assert second["together"] > first["together"]
+    assert north.push(pushed["three"], "WARD-A")["state"] == "refused"
+
+
+def test_nobody_approves_a_push_of_its_own(join: Join, pushed: dict[str, Path]) -> None:
+    mara, omar, chief = join("mara", "steward"), join("omar", "steward"), join("chief", "admin")
+    for party, name in ((mara, "one"), (chief, "two")):
+        way = f"/pushes/{party.push(pushed[name])['id']}"
+        refused = party.send("POST", f"{way}/decision", {"approve": True})
+        assert refused.status_code == 403 and "another" in refused.json()["error"]["expected"]
+        assert party.send("GET", way).json()["state"] == "pending"
+        assert omar.send("POST", f"{way}/decision", {"approve": True}).status_code == 200
+    third = mara.push(pushed["three"], "other")["id"]  # taking it back harms nobody
+    assert mara.send("POST", f"/pushes/{third}/decision", {"approve": False}).status_code == 200
+
+
+def test_the_page_offers_stewards_no_button_for_their_own(
+    join: Join, web: TestClient, pushed: dict[str, Path]
+) -> None:
+    mara, omar = join("mara", "steward"), join("omar", "steward")
+    id = mara.push(pushed["one"])["id"]
+    for party, buttons in ((mara, 0), (omar, 1)):
+        web.get(party.send("POST", "/sessions").json()["path"])
+        for path in ("/queue", f"/releases/{id}"):
+            page = web.get(path).text
+            assert page.count('value="approve"') == buttons
+            assert ("Another steward decides" in page) == (not buttons)
+
+
 def test_a_sample_that_nobody_can_draw_again_is_refused(
     join: Join, pushed: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -220,6 +256,10 @@ def test_a_code_is_good_for_one_person(web: TestClient, exchange: Exchange, join
         asked = {"identity": party.identity, "code": code}
         assert party.send("POST", "/members", asked).status_code == status
     assert chief.send("POST", "/invitations", {"role": "king"}).status_code == 422
+    code = chief.send("POST", "/invitations", {"role": "member"}).json()["code"]
+    twin = Party(web, exchange, "North")  # who reads the pool could not tell them apart
+    asked = {"identity": twin.identity, "code": code}
+    assert twin.send("POST", "/members", asked).status_code == 409
     stolen = {"identity": north.identity, "code": code}  # somebody else's key
     assert south.send("POST", "/members", stolen).status_code == 401
 

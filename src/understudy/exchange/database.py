@@ -8,6 +8,7 @@ written is on the disk before anybody is told of it.
 from __future__ import annotations
 
 import secrets
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,7 @@ from sqlalchemy.orm import Session
 from understudy.errors import ExchangeError
 from understudy.exchange.models import Meta
 
-__all__ = ["GONE", "Database"]
+__all__ = ["GONE", "Database", "disk_full"]
 
 GONE = (OperationalError, InterfaceError, PoolTimeout)
 """What a database that cannot be reached raises."""
@@ -71,6 +72,13 @@ class Database:
     def close(self) -> None:
         """Let go of all connections."""
         self.engine.dispose()
+
+
+def disk_full(error: Exception) -> bool:
+    """Whether this is what a database raises that is there, and has no room."""
+    cause = getattr(error, "orig", None)
+    lite = getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    return lite or getattr(cause, "sqlstate", None) == "53100"
 
 
 def _engine(url: str) -> Engine:

@@ -10,7 +10,7 @@ import hashlib
 import secrets
 import time
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -69,7 +69,8 @@ def subscribe(session: Session, name: str, identity: str, code: str) -> Member:
         raise Refused(
             403, "an invitation that is still good", "none", "ask an admin for another code"
         )
-    taken = select(Member).where((Member.name == name) | (Member.identity == identity))
+    same = func.lower(Member.name) == name.lower()  # people could not tell them apart
+    taken = select(Member).where(same | (Member.identity == identity))
     if name.lower() == OPERATOR or session.scalars(taken).first() is not None:
         raise Refused(
             409, "a name and a key of its own for each member", "one that is taken", "use another"

@@ -43,6 +43,7 @@ def begin(exchange: Exchange, member: Member, dataset: str, sha256: str, size: i
         raise Refused(
             422, "a dataset's name of up to 40 letters, digits, - _ .", "another", "rename it"
         )
+    dataset = dataset.lower()  # Ward-A and ward-a are the same rows
     with exchange.database.writing() as session:
         same = session.scalars(select(Push).where(Push.sha256 == sha256)).all()
         for push in same:
@@ -192,11 +193,13 @@ def _admit(exchange: Exchange, session: Session, push: Push, found: dict[str, An
 
 
 def decide(exchange: Exchange, steward: Member, id: str, approve: bool, why: str) -> Push:
-    """A steward takes a push into the pool, or turns it down; what was seen of it stays spent."""
+    """A steward takes another's push into the pool, or turns one down; what was seen stays spent."""
     with exchange.database.writing() as session:
         push = find(session, steward, id, others=True)
         if push.state != "pending":
             raise Refused(409, "a push that waits for a decision", push.state, "look at the queue")
+        if approve and push.member == steward.name:
+            raise Refused(403, "another steward's approval", "your own", "ask one of the others")
         push.state = "accepted" if approve else "rejected"
         push.decided, push.by = time.time(), steward.name
         if not approve:

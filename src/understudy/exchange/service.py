@@ -18,7 +18,7 @@ from understudy import __version__
 from understudy.exchange import api
 from understudy.exchange.access import note_refusal
 from understudy.exchange.context import Exchange
-from understudy.exchange.database import GONE
+from understudy.exchange.database import GONE, disk_full
 from understudy.exchange.pages import routes
 from understudy.exchange.pushes import recover
 from understudy.exchange.refusal import Refused
@@ -92,6 +92,9 @@ def _as_refusal(error: Exception) -> Refused:
     if isinstance(error, OSError):
         _log.error("the store: %s", error)
         return Refused(507, "room in the store", str(error.strerror or error), "try later", 60)
+    if disk_full(error):
+        _log.error("the database has no room: %s", type(error).__name__)
+        return Refused(507, "room for the database", "its disk is full", "try later", 60)
     _log.warning("the database cannot be reached: %s", type(error).__name__)
     return Refused(503, "the exchange's database", "it cannot be reached", "try again soon", 5)
 
