@@ -95,9 +95,7 @@ def test_the_cap_holds_for_all_pushes_of_the_same_data(
     assert sound(exchange)
 
 
-def test_a_dataset_under_another_case_is_the_same_data(
-    join: Join, pushed: dict[str, Path]
-) -> None:
+def test_a_dataset_under_another_case_is_the_same_data(join: Join, pushed: dict[str, Path]) -> None:
     north = join("north")
     first = north.push(pushed["one"], "Ward-A")
     second = north.push(pushed["two"], "ward-a")
