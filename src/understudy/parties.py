@@ -34,7 +34,9 @@ class PartyEntry(Settings, table="party"):
     """``[[party]]``: one party, which holds some columns of every row"""
 
     name: str = setting(MISSING, "the party's name")
-    columns: tuple[str, ...] = setting(MISSING, "the columns it holds; one party holds the label")
+    columns: tuple[str, ...] = setting(
+        MISSING, "the columns and images that it holds; one party holds the label"
+    )
     shared: tuple[str, ...] = setting((), "those of its columns that other parties hold too")
     data: str | None = setting(None, "path of its rows, aligned with those of the other parties")
     epsilon: float | None = setting(None, "the party's own limit on its total ε", above=0)
@@ -52,7 +54,7 @@ class PartyEntry(Settings, table="party"):
 
 @dataclass(frozen=True)
 class Parties:
-    """Who holds what, as recipes see it: names and columns in the order of the study."""
+    """Who holds what, as recipes see it: names and columns, pixels too, in the study's order."""
 
     schema: Schema
     names: tuple[str, ...]
@@ -99,7 +101,7 @@ def dealt(schema: Schema, many: int | None, options: Mapping[str, Any]) -> tuple
     Never by rows: who holds what is public. The first party has the label.
     """
     known(options, ("seed",), "simulation.")
-    names = [column.name for column in schema.columns if column.name != schema.label]
+    names = [name for name in schema.holdings if name != schema.label]
     most, seed = min(MOST_PARTIES, len(names)), options.get("seed", 0)
     if many is None or not 2 <= many <= most or type(seed) is not int:
         raise StudyError(
@@ -112,9 +114,8 @@ def dealt(schema: Schema, many: int | None, options: Mapping[str, Any]) -> tuple
     order = Streams.from_seed(seed).numpy(f"columns {schema.hash}").permutation(len(names))
     held = [{names[at] for at in order[i::many]} for i in range(many)]
     held[0] |= {schema.label} - {None}
-    whole = [column.name for column in schema.columns]
     return tuple(
-        PartyEntry(f"party-{i + 1}", tuple(name for name in whole if name in own))
+        PartyEntry(f"party-{i + 1}", tuple(name for name in schema.holdings if name in own))
         for i, own in enumerate(held)
     )
 
@@ -128,7 +129,7 @@ def check_parties(schema: Schema, parties: Sequence[PartyEntry]) -> None:
     for entry in parties:
         _check_columns(schema, entry)
         _check_label(schema, entry)
-    for column in (c.name for c in schema.columns):
+    for column in schema.holdings:
         _check_holders(column, parties)
 
 
@@ -147,8 +148,7 @@ def check_rows(parties: Sequence[PartyEntry], *, simulated: bool, sites: int | N
 
 
 def _check_columns(schema: Schema, entry: PartyEntry) -> None:
-    names = {column.name for column in schema.columns}
-    stray = [name for name in entry.columns if name not in names]
+    stray = [name for name in entry.columns if name not in schema.holdings]
     stray += [name for name in entry.shared if name not in entry.columns]
     if stray or not entry.columns or len(set(entry.columns)) < len(entry.columns):
         raise StudyError(

@@ -273,7 +273,8 @@ class Study:
         if not self.parties:
             return None
         names = tuple(entry.name for entry in self.parties)
-        return Parties(self.schema, names, tuple(entry.columns for entry in self.parties))
+        held = tuple(self.schema.columns_of(entry.columns) for entry in self.parties)
+        return Parties(self.schema, names, held)
 
     @property
     def hash(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from typer.testing import CliRunner
 
@@ -63,3 +64,19 @@ def test_all_steps_on_one_machine(tmp_path: Path) -> None:
     assert "5 people" in said("here", *files, "--id", "id", "-o", tmp_path / "out")
     made = [pd.read_csv(tmp_path / "out" / path.name).iloc[:, 0].tolist() for path in files]
     assert made[0] == made[1] == made[2] and sorted(made[0]) == [5, 6, 7, 8, 9]
+
+
+def test_images_are_aligned_with_a_table(tmp_path: Path) -> None:
+    table, scans, out = tmp_path / "table.csv", tmp_path / "scans.npz", tmp_path / "out"
+    pd.DataFrame({"id": ["a", "b", "c"], "age": [1, 2, 3]}).to_csv(table, index=False)
+    pixels = np.arange(4 * 6, dtype=np.uint8).reshape(4, 2, 3)
+    np.savez(scans, id=np.array(["C", "x", "b ", "y"]), scan=pixels)
+    assert "2 people" in said("here", table, scans, "--id", "id", "-o", out)
+    ages = pd.read_csv(out / "table.csv")["age"].tolist()
+    with np.load(out / "scans.npz") as made:
+        assert list(made) == ["scan"] and made["scan"].dtype == np.uint8
+        assert (made["scan"] == pixels[[{3: 0, 2: 2}[age] for age in ages]]).all()
+    np.savez(scans, id=np.array(["a"]), scan=pixels)
+    wrong = CliRunner().invoke(app, ["align", "here", str(table), str(scans), "--id", "id",
+                                     "-o", str(tmp_path / "no")])  # fmt: skip
+    assert wrong.exit_code == 3 and "arrays of one length" in wrong.output

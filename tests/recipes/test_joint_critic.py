@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 import torch
 
 from understudy.data.columns import records_of
+from understudy.data.onehot import OneHot
+from understudy.data.pictures import Picture
 from understudy.data.records import Records
 from understudy.data.schema import Column, Schema
 from understudy.data.table import from_frame
@@ -17,6 +20,7 @@ from understudy.errors import StudyError
 from understudy.federation.phases import Then
 from understudy.privacy.claim import claims
 from understudy.recipes import build
+from understudy.recipes.joint_critic import JointCritic
 from understudy.recipes.vertigan import VertiGAN
 from understudy.rng import Streams
 from understudy.simulation import run, run_apart
@@ -65,6 +69,18 @@ def test_what_goes_together_across_parties_is_learnt_with_a_joint_critic_alone()
         for joint, rounds in ((0.0, 40), (0.5, 180))
     }
     assert across(made[0.5]) > 1.0 > across(made[0.0]) + 0.5
+
+
+def test_the_mean_of_a_pixel_is_its_mean_and_not_that_of_its_square() -> None:
+    schema = replace(SCHEMA, images=(Picture("scan", (1, 1)),))
+    layout = OneHot.of(schema, 4)
+
+    class Half:
+        def rows(self, n: int, *, rng: Streams) -> tuple[torch.Tensor, torch.Tensor]:
+            return torch.full((n, 5), 0.5), torch.zeros(n, dtype=torch.long)
+
+    found = JointCritic(layout, range(layout.width)).moments(Half(), rng=Streams.from_seed(0))
+    assert float(found[4, 4]) == pytest.approx(0.5)
 
 
 def test_the_distance_is_that_of_pairs_of_columns() -> None:

@@ -14,6 +14,7 @@ from contracts.harness import Neighbour, check_noise, check_replay, traced
 from contracts.toys import engine
 from understudy.data.columns import Columns, records_of
 from understudy.data.encode import encode
+from understudy.data.pictures import Picture
 from understudy.data.records import Records
 from understudy.data.schema import Column, Schema
 from understudy.data.table import from_frame
@@ -56,7 +57,7 @@ def study(held: tuple[tuple[str, ...], ...] = HELD, **tables: Any) -> Study:
          "shared": [name for name in columns if every.count(name) > 1]}
         for i, columns in enumerate(held)
     ]  # fmt: skip
-    own = {**SMALL, **tables.pop("recipe", {})}
+    own, schema = {**SMALL, **tables.pop("recipe", {})}, tables.pop("schema", SCHEMA)
     data = {
         "study": {"name": "t", "recipe": "vertigan", "rounds": 2},
         "privacy": {"noise": 1.5},
@@ -66,7 +67,7 @@ def study(held: tuple[tuple[str, ...], ...] = HELD, **tables: Any) -> Study:
         "recipe": own,
         **tables,
     }
-    return Study.parse(data, schema=SCHEMA)
+    return Study.parse(data, schema=schema)
 
 
 def people(n: int = 24, seed: int = 0) -> Records:
@@ -375,6 +376,54 @@ def test_parties_are_independent_unless_one_noise_is_asked_for(shared: bool) -> 
     chance = share**2 + (1 - share) ** 2
     assert 0.2 < share < 0.8
     assert alike > 0.95 if shared else abs(alike - chance) < 0.1
+
+
+SCANNED = replace(SCHEMA, images=(Picture("scan", (3, 4)),))
+CLINIC = tuple(column.name for column in SCHEMA.columns)
+
+
+def scanned() -> tuple[Study, list[Records]]:
+    """A party with the columns of a table, and one with an image that is bright or dark."""
+    asked, frame = study((CLINIC, ("scan",)), schema=SCANNED), people().frame
+    rng, bright = np.random.default_rng(0), (frame["ill"] == "yes").to_numpy()
+    pixels = np.where(bright[:, None], 200, 40) + rng.integers(0, 40, (len(frame), 12))
+    columns = {name: pixels[:, i] for i, name in enumerate(SCANNED.images[0].pixels)}
+    whole = from_frame(frame.assign(**columns), SCANNED)
+    return asked, [records_of(whole, names) for names in asked.held.columns]
+
+
+def test_a_party_of_images_beside_one_of_columns(tmp_path: Path) -> None:
+    """A person's pixels count as the rest of a row does, and the release has both."""
+    asked, data = scanned()
+    recipe, held = build(asked), asked.held
+    coded = Columns.of([encode(held.schema_of(i), part) for i, part in enumerate(data)])
+    assert recipe.layouts[1].width == 12 and bool(recipe.layouts[1].greys.all())
+    check_replay(recipe, tmp_path, Neighbour("base", coded), Neighbour("n", cut(coded), 1.0))
+    made = run(asked, data, seed=1, out=tmp_path / "release", rows=20)
+    verify(tmp_path / "release")
+    drawn = made.sample(50).frame
+    assert list(drawn.columns) == [c.name for c in SCANNED.columns]
+    pixels = drawn[list(SCANNED.images[0].pixels)].to_numpy()
+    assert len(np.unique(pixels)) > 20, "pixels are numbers, not yes or no"
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_images_that_are_all_alike_are_a_collapse(
+    flat: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(vertigan._LOG, "warning", said.append)
+    recipe = build(scanned()[0])
+    named = recipe.generator.shapes()
+    made = layers.separated(recipe.init(rng=Streams.from_seed(0))["generator"][None], named)
+    for party in (0, 1):
+        last = [name for name in recipe.generator.shapes(party) if "branch" in name][-2:]
+        weight, bias = sorted(last, key=lambda name: -made[name].dim())
+        made[weight] = made[weight] * (0 if flat or party == 0 else 3)
+        made[bias] = made[bias] + 40 * torch.arange(made[bias].shape[-1]) * (party == 0)
+    flat_net = layers.concatenated(made, named)[0]
+    recipe._check_made(flat_net[None], Streams.from_seed(0))
+    assert bool(said) == flat
 
 
 BAD = {

@@ -33,7 +33,7 @@ PORT = 8702
 
 @app.command()
 def blind(
-    data: Path = typer.Argument(..., help="This party's rows, CSV or Parquet."),
+    data: Path = typer.Argument(..., help="This party's rows, CSV, Parquet or npz."),
     identifier: list[str] = ID,
     key: Path = KEY,
     output: Path = OUT,
@@ -181,7 +181,7 @@ def serve(
 
 @app.command()
 def join(
-    data: Path = typer.Argument(..., help="This party's rows, CSV or Parquet."),
+    data: Path = typer.Argument(..., help="This party's rows, CSV, Parquet or npz."),
     identifier: list[str] = ID,
     keys: Path = typer.Option(..., "--keys", help="This party's key folder (understudy keys)."),
     output: Path = OUT,
@@ -227,10 +227,19 @@ def _quiet(line: str) -> None:
 
 
 def _frame(path: Path) -> pd.DataFrame:
-    """All cells as they stand in the file."""
-    from understudy.data.table import read_frame
+    """All cells as they stand in the file; a cell of an npz file may be an image."""
+    import pandas as pd
 
-    return read_frame(path)
+    from understudy.data.arrays import load_npz
+    from understudy.data.table import read_frame
+    from understudy.errors import DataError
+
+    if path.suffix != ".npz" or not path.is_file():
+        return read_frame(path)
+    arrays = load_npz(path)
+    if len({held.shape[:1] for held in arrays.values()}) != 1:
+        raise DataError(f"arrays of one length in {path.name}", "others", "one entry per person")
+    return pd.DataFrame({name: list(held) for name, held in arrays.items()})
 
 
 def _identifiers(frame: pd.DataFrame, columns: list[str]) -> list[str]:
@@ -271,11 +280,16 @@ def _write(path: Path, data: bytes, private: bool = False) -> None:
 
 
 def _save(frame: pd.DataFrame, path: Path) -> None:
+    import numpy as np
+
     from understudy.errors import unwritable
 
     try:
         if path.suffix in (".parquet", ".pq"):
             frame.to_parquet(path, index=False)
+        elif path.suffix == ".npz":
+            arrays = {str(name): np.stack(cells.tolist()) for name, cells in frame.items()}
+            np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
         else:
             frame.to_csv(path, index=False)
     except OSError as error:

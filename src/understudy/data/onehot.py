@@ -1,9 +1,9 @@
-"""A table as nothing but yes-or-no features, label included, and back.
+"""A table as yes-or-no features, label included, and back.
 
 DP-Fed-WAE learns one-hot rows (jiang-thesis §4.4.1): a categorical column is one-hot already, a
 number becomes a one-hot of public bins between its bounds, and the label is one more column, so
-that class proportions are learnt like everything else. The layout follows from the public schema
-alone and is plain JSON, so a release carries it.
+that class proportions are learnt like everything else. Only pixels of images stay numbers. The
+layout follows from the public schema alone and is plain JSON, so a release carries it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from understudy.errors import ReleaseError
 __all__ = ["Group", "OneHot", "pick"]
 
 _LEAST = 1e-9  # of a chance, so that a draw is always possible
+_ALONE = ("flag", "grey")  # one output each
+_COPIED = (*_ALONE, "onehot")  # features that are outputs as they stand
 
-Kind = Literal["flag", "onehot", "levels", "bins"]
+Kind = Literal["flag", "onehot", "levels", "bins", "grey"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Group:
     """``width`` outputs that say what stands in features ``source:source+taken``.
 
     A "flag" is one yes-or-no; "onehot" copies a categorical block; "levels" are the values of
-    an integer of small span; "bins" cut [0, 1] evenly.
+    an integer of small span; "bins" cut [0, 1] evenly; a "grey" is a pixel as it stands, no chance.
     """
 
     kind: Kind
@@ -64,10 +66,13 @@ class OneHot:
             for c in schema.features
             if c.kind == "integer" and c.scale == "linear"
         }
+        pixels = {name for image in schema.images for name in image.pixels}
         groups = []
         for block in blocks(schema):
             taken = block.stop - block.start
-            if block.kind in ("boolean", "missing"):
+            if block.column in pixels:
+                groups.append(Group("grey", block.start, 1, 1))
+            elif block.kind in ("boolean", "missing"):
                 groups.append(Group("flag", block.start, 1, 1))
             elif block.kind == "categorical":
                 groups.append(Group("onehot", block.start, taken, taken))
@@ -99,10 +104,17 @@ class OneHot:
     @cached_property
     def _copied(self) -> tuple[Tensor, Tensor]:
         """Features that are outputs as they stand, and where."""
-        whole = [(g, s) for g, s in self._places if g.kind in ("flag", "onehot")]
+        whole = [(g, s) for g, s in self._places if g.kind in _COPIED]
         source = [g.source + i for g, _ in whole for i in range(g.width)]
         target = [s + i for g, s in whole for i in range(g.width)]
         return torch.tensor(source, dtype=torch.long), torch.tensor(target, dtype=torch.long)
+
+    @cached_property
+    def greys(self) -> Tensor:
+        """Which outputs are pixels ``[width]``: values, where others are chances."""
+        found = torch.zeros(self.width, dtype=torch.bool)
+        found[[start for group, start in self._places if group.kind == "grey"]] = True
+        return found
 
     def encode(self, x: Tensor, y: Tensor) -> Tensor:
         """Encoded rows ``[n, F]`` and classes ``[n]`` as yes-or-no features ``[n, width]``."""
@@ -125,14 +137,14 @@ class OneHot:
         """
         n = len(chance)
         level = torch.rand(n, self.width, generator=rng) if drawn else torch.full((1, 1), 0.5)
-        settled = (chance > level).to(chance.dtype)
+        settled = torch.where(self.greys, chance, (chance > level).to(chance.dtype))
         x = chance.new_zeros(n, self.features)
         source, target = self._copied
         x[:, source] = settled[:, target]
         if self.odds:
             chance = chance / (1 - chance).clamp(min=_LEAST)
         for group, start in self._places:
-            if group.kind == "flag":
+            if group.kind in _ALONE:
                 continue
             picked = pick(chance[:, start : start + group.width], drawn, rng)
             if group.kind == "onehot":
@@ -151,11 +163,11 @@ class OneHot:
 
         Of a group, the value whose exponential waiting time is over first, at rates as its odds.
         """
-        out = (chance > level).to(chance.dtype)
+        out = torch.where(self.greys, chance, (chance > level).to(chance.dtype))
         if self.odds:
             chance = chance / (1 - chance).clamp(min=_LEAST)
         waits = -torch.log(level) / chance.clamp(min=_LEAST)
-        groups = [(start, g.width) for g, start in self._places if g.kind != "flag"]
+        groups = [(start, g.width) for g, start in self._places if g.kind not in _ALONE]
         groups += [(self.width - self.label, self.label)] if self.label else []
         for start, width in groups:
             first = waits[..., start : start + width].argmin(dim=-1)
@@ -191,8 +203,8 @@ class OneHot:
 def _group(fields: Sequence[Any]) -> Group:
     kind, *sizes = fields
     group = Group(kind, *sizes)
-    whole = kind in ("flag", "onehot")
-    least = {"flag": 1, "onehot": 1, "levels": 2, "bins": 2}[kind]
+    whole = kind in _COPIED
+    least = {"flag": 1, "grey": 1, "onehot": 1, "levels": 2, "bins": 2}[kind]
     if any(type(n) is not int for n in sizes) or group.source < 0 or group.width < least:
         raise ValueError
     if group.taken != (group.width if whole else 1):

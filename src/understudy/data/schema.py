@@ -19,6 +19,7 @@ from understudy.data.column import KINDS, MAX_CATEGORIES, Column, is_whole
 from understudy.data.dialect import FileForm
 from understudy.data.layout import PATTERN, check_layout
 from understudy.data.names import MAX_COLUMNS, check_name, check_names
+from understudy.data.pictures import Picture, with_pixels
 from understudy.data.rules import Rule, check_rules
 from understudy.errors import SchemaError
 
@@ -37,6 +38,7 @@ class Schema:
     label column (tables) or are given (images, series); ``("all",)`` if there is none. A table's
     label may be a number: then there are no classes, and it is a feature like the others.
     ``rules`` say what must hold between columns (`rules`), ``file`` how CSV files are written.
+    A table may have ``images``, whose pixels are its last columns (`pictures`).
     ``ignore`` names columns a file may hold that are never used; ``missing_as`` the
     cell texts that mean "missing" (unless a column lists one as a category). For images,
     ``label`` may name the attribute that the classes are about; ``resize`` lets image files
@@ -73,6 +75,7 @@ class Schema:
     first: int = 0
     rules: tuple[Rule, ...] = ()
     file: FileForm = FileForm()
+    images: tuple[Picture, ...] = ()
 
     def __post_init__(self) -> None:
         self.check()
@@ -98,10 +101,15 @@ class Schema:
         self._check_rules()
 
     def _check_columns(self) -> None:
+        if self.images and self.kind != "table":
+            raise SchemaError("[images.…] only beside a table", self.kind, "remove them")
+        object.__setattr__(self, "columns", with_pixels(self.columns, self.images))
         names = [c.name for c in self.columns]
         check_names((*names, *self.ignore), "columns", MAX_COLUMNS, least=0)
         if self.kind == "table" and not {*names} - {self.label}:
             raise SchemaError("at least one column besides the label", "none", "add [columns.…]")
+        if any(self.label in image.pixels for image in self.images):
+            raise SchemaError("a label that is no pixel", repr(self.label), "name a column")
         if self.kind == "image" and self.columns:
             raise SchemaError("no columns for images", f"{len(names)}", "remove [columns.…]")
         if self.kind == "series" and any(
@@ -278,16 +286,31 @@ class Schema:
         """How many classes ``y`` counts."""
         return len(self.classes)
 
+    @property
+    def holdings(self) -> tuple[str, ...]:
+        """What parties of a table can hold: its columns, and its images, each as a whole."""
+        pixels = {name for image in self.images for name in image.pixels}
+        columns = (c.name for c in self.columns if c.name not in pixels)
+        return (*columns, *(image.name for image in self.images))
+
+    def columns_of(self, held: Sequence[str]) -> tuple[str, ...]:
+        """The names of columns, with the pixels of images in place of their names."""
+        images = {image.name: image.pixels for image in self.images}
+        return tuple(name for one in held for name in images.get(one, (one,)))
+
     def project(self, columns: Sequence[str]) -> Schema:
-        """The public schema of a party that holds only these columns of a table.
+        """The public schema of a party that holds only these columns (and images) of a table.
 
         The label and the person stay if they are named, rules if all their columns are. Columns
         keep their declared order, so that all who name the same ones get the same hash.
         """
         if self.kind != "table":
             raise SchemaError("a table to take columns from", self.kind, "use a table")
-        check_names(tuple(columns), "columns", MAX_COLUMNS)
-        unknown = set(columns) - {c.name for c in self.columns} - {self.person}
+        columns = self.columns_of(columns)
+        check_names(columns, "columns", MAX_COLUMNS)
+        images = tuple(image for image in self.images if set(image.pixels) <= set(columns))
+        broken = {name for i in self.images if i not in images for name in i.pixels}
+        unknown = set(columns) - ({c.name for c in self.columns} - broken) - {self.person}
         if unknown:
             raise SchemaError(
                 "columns of the schema", ", ".join(sorted(unknown)), "check the spelling"
@@ -296,6 +319,7 @@ class Schema:
         return replace(
             self,
             columns=tuple(c for c in self.columns if c.name in columns),
+            images=images,
             label=self.label if has_label else None,
             classes=(),
             balance=self.balance if has_label else None,

@@ -28,6 +28,7 @@ from typing import Any
 
 from understudy.data.dialect import FileForm
 from understudy.data.names import nearest
+from understudy.data.pictures import Picture
 from understudy.data.rules import LIMITS, Test, parse_rules
 from understudy.data.schema import Column, Schema
 from understudy.errors import SchemaError
@@ -40,7 +41,7 @@ else:
 __all__ = ["parse", "write"]
 
 _COLUMN_KEYS = [f.name for f in fields(Column) if f.name != "name"]
-_SCHEMA_KEYS = [f.name for f in fields(Schema) if f.name not in ("rules", "file")]
+_SCHEMA_KEYS = [f.name for f in fields(Schema) if f.name not in ("rules", "file", "images")]
 _FILE_KEYS = [f.name for f in fields(FileForm)]
 _LISTS = ("classes", "balance", "shape", "ignore", "missing_as", "categories", "words")
 
@@ -51,9 +52,10 @@ def parse(text: str) -> Schema:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SchemaError("a schema in TOML", str(error), "correct that line") from None
-    _known(raw, [*_SCHEMA_KEYS, "rule", "file"], "schema")
+    _known(raw, [*_SCHEMA_KEYS, "rule", "file", "images"], "schema")
     file = _file(raw.pop("file", {}))
     rules = parse_rules(raw.pop("rule", []))
+    images = tuple(_picture(n, entry) for n, entry in _tables(raw.pop("images", {})).items())
     columns = _tables(raw.pop("columns", {}))
     _classified(columns)
     ignored = [name for name, entry in columns.items() if entry.get("kind") == "ignore"]
@@ -61,7 +63,7 @@ def parse(text: str) -> Schema:
     values["ignore"] = (*values.get("ignore", ()), *ignored)
     _required(values, ("kind", "name", "records"), "the schema")
     kept = tuple(_column(n, entry) for n, entry in columns.items() if n not in ignored)
-    return Schema(columns=kept, rules=rules, file=file, **values)
+    return Schema(columns=kept, rules=rules, file=file, images=images, **values)
 
 
 def write(schema: Schema) -> str:
@@ -69,8 +71,11 @@ def write(schema: Schema) -> str:
     lines = _entries(schema, [k for k in _SCHEMA_KEYS if k != "columns"])
     if schema.file != FileForm():
         lines += ["", "[file]", *_entries(schema.file, _FILE_KEYS)]
-    for column in schema.columns:
+    pixels = {name for image in schema.images for name in image.pixels}
+    for column in (c for c in schema.columns if c.name not in pixels):
         lines += ["", f"[columns.{toml_key(column.name)}]", *_entries(column, _COLUMN_KEYS)]
+    for image in schema.images:
+        lines += ["", f"[images.{toml_key(image.name)}]", f"shape = {toml_value(image.shape)}"]
     for rule in schema.rules:
         lines += ["", "[[rule]]", f"if = {_tests(rule.when)}", f"then = {_tests(rule.then)}"]
     return "\n".join(lines) + "\n"
@@ -124,7 +129,9 @@ def _test(test: Test) -> str:
 def _tables(columns: Any) -> dict[str, dict[str, Any]]:
     if not isinstance(columns, dict) or not all(isinstance(c, dict) for c in columns.values()):
         raise SchemaError(
-            "columns as [columns.NAME] tables", "something else", "write [columns.age], for example"
+            "[columns.NAME] and [images.NAME] tables",
+            "something else",
+            "write [columns.age], for example",
         )
     return columns
 
@@ -143,6 +150,12 @@ def _column(name: str, entry: dict[str, Any]) -> Column:
     _known(entry, _COLUMN_KEYS, f"column {name!r}")
     _required(entry, ("kind",), f"column {name!r}")
     return Column(name, **{key: _plain(key, value) for key, value in entry.items()})
+
+
+def _picture(name: str, entry: dict[str, Any]) -> Picture:
+    _known(entry, ["shape"], f"image {name!r}")
+    _required(entry, ("shape",), f"image {name!r}")
+    return Picture(name, _plain("shape", entry["shape"]))
 
 
 def _plain(key: str, value: Any) -> Any:

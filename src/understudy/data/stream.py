@@ -45,7 +45,7 @@ class Writer:
         self, path: Path, schema: Schema | None, layout: str | None = None, *, kind: str = ""
     ) -> None:
         kind = schema.kind if schema else kind
-        _check_name(path.name, kind, cut=schema is not None)
+        _check_name(path.name, kind, schema)
         name = path.name.lower()
         self._csv, self._arrays = name.endswith(_LINES), path.suffix == ".npz"
         self._tabs = name.endswith((".tsv", ".tsv.gz"))
@@ -75,7 +75,7 @@ class Writer:
         frame = batch.frame
         if batch.series is not None and self._schema is not None and not self._arrays:
             frame = series_to_frame(batch, self._schema, self._layout, first=self.rows)
-        if frame is None:
+        if frame is None or self._arrays:
             self._batches.append(batch)
         elif self._csv:
             self._write_lines(frame)
@@ -120,19 +120,29 @@ class Writer:
             os.replace(self._partial, self.path)
 
     def _save_arrays(self) -> None:
+        with open(self._partial, "wb") as file:
+            np.savez_compressed(file, **self._joined())  # type: ignore[arg-type]
+
+    def _joined(self) -> dict[str, np.ndarray]:
+        """Whole arrays from all batches, by name."""
+        frames = [b.frame for b in self._batches if b.frame is not None]
+        if frames and self._schema is not None:
+            from understudy.data.pictured import arrays_of
+
+            return arrays_of(pd.concat(frames, ignore_index=True), self._schema)
         name = "images" if self._batches[0].images is not None else "series"
         arrays = {name: np.concatenate([getattr(b, name) for b in self._batches])}
         labels = [b.labels for b in self._batches if b.labels is not None]
         if labels:
             arrays["y"] = np.concatenate(labels)
-        with open(self._partial, "wb") as file:
-            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+        return arrays
 
 
-def _check_name(name: str, kind: str, *, cut: bool) -> None:
+def _check_name(name: str, kind: str, schema: Schema | None) -> None:
     """Refuse a file that cannot hold this kind of data; series in tables need their schema."""
+    cut, images = schema is not None, schema is not None and bool(schema.images)
     tables = _TABLES if kind == "table" or (kind == "series" and cut) else ()
-    wanted = (*tables, *([] if kind == "table" else [".npz"]))
+    wanted = (*tables, *([] if kind == "table" and not images else [".npz"]))
     if not name.lower().endswith(wanted):
         raise OutputError(
             f"a file ending in {' or '.join(wanted)} for {kind} data",

@@ -21,6 +21,7 @@ from understudy.data.csv_file import is_blank, read_texts
 from understudy.data.form import Form
 from understudy.data.forms import LEAST, find_forms
 from understudy.data.layout import file_columns
+from understudy.data.pictured import frame_of_named
 from understudy.data.records import (
     SUFFIXES,
     Progress,
@@ -153,7 +154,7 @@ def read_frame(path: Path, schema: Schema | None = None, said: Said = _log.info)
     if schema is None:
         raise DataError("a CSV or Parquet table", path.name, "convert it")
     arrays = load_npz(path)
-    return _frame_of_arrays(arrays, schema)
+    return frame_of_named(arrays, schema) if schema.images else _frame_of_arrays(arrays, schema)
 
 
 def is_empty(path: Path) -> bool:

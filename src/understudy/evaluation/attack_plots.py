@@ -48,7 +48,7 @@ def strips(schema: Schema, pictures: np.ndarray) -> tuple[str, ...]:
     names = ("real", "synthetic")
     found = []
     for side, name in enumerate(names):
-        images = [rgba(schema, image) for image in pictures[:, side]]
+        images = [rgba(schema.shape, image) for image in pictures[:, side]]
         gap = np.zeros((schema.shape[0], max(1, schema.shape[1] // 14), 4), np.uint8)
         sheet = np.hstack([part for image in images for part in (image, gap)])
         found.append(picture(sheet, f"images rebuilt from a classifier trained on {name} images"))

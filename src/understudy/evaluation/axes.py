@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from understudy.data.encode import blocks
+from understudy.data.pictures import Picture
 from understudy.data.schema import Column, Schema
 from understudy.evaluation.rows import Rows
 
@@ -23,7 +25,7 @@ class Axis:
     """One thing to compare: a column, a channel, the label, or an image's brightness.
 
     ``values`` takes rows to numbers in [0, 1] (NaN where missing) or, if there are
-    ``categories``, to their indices.
+    ``categories``, to their indices. ``of`` names a column that it is made of, if it is none.
     """
 
     name: str
@@ -31,26 +33,48 @@ class Axis:
     values: Callable[[Rows], np.ndarray]
     categories: tuple[str, ...] = ()
     column: Column | None = None
+    of: str = ""
 
 
 def axes(schema: Schema) -> tuple[Axis, ...]:
     """What is compared one by one, from the public schema alone."""
     found: list[Axis] = []
     if schema.kind == "table":
+        pixels = {name for image in schema.images for name in image.pixels}
         start = 0
         for column in schema.features:
-            found.append(_column_axis(column, start))
+            if column.name not in pixels:
+                found.append(_column_axis(column, start))
             start += column.width
+        for image in schema.images:
+            found += _image_axes(image, schema.place(image.pixels[0])[0])
     elif schema.kind == "series":
         for i, column in enumerate(schema.columns):
             found.append(Axis(column.name, "numeric", _channel(schema, i), column=column))
     else:
-        found.append(Axis("brightness", "numeric", lambda rows: rows.x.mean(1)))
-        found.append(Axis("contrast", "numeric", lambda rows: np.minimum(1, 2 * rows.x.std(1))))
+        found.append(Axis("brightness", "numeric", _brightness))
+        found.append(Axis("contrast", "numeric", _contrast))
     if schema.n_classes > 1:
         name = schema.label or "class"
         found.append(Axis(name, "label", lambda rows: rows.y, schema.classes))
     return tuple(found)
+
+
+def _image_axes(image: Picture, start: int) -> list[Axis]:
+    """An image beside columns counts by how bright and how contrasted it is."""
+    stop, first = start + len(image.pixels), image.pixels[0]
+    return [
+        Axis(f"{image.name} {said}", "numeric", partial(value, places=slice(start, stop)), of=first)
+        for said, value in (("brightness", _brightness), ("contrast", _contrast))
+    ]
+
+
+def _brightness(rows: Rows, places: slice = slice(None)) -> np.ndarray:
+    return rows.x[:, places].mean(1)
+
+
+def _contrast(rows: Rows, places: slice = slice(None)) -> np.ndarray:
+    return np.minimum(1, 2 * rows.x[:, places].std(1))
 
 
 def _column_axis(column: Column, start: int) -> Axis:

@@ -215,7 +215,8 @@ def _by_parties(release: Release, found: Fidelity, sides: Sides, rng: Streams) -
     if not told or not len(synthetic) or not len(test):
         return found
     compared = {"synthetic": synthetic} | ({"real": train} if len(train) else {})
-    columns, draw = [party["columns"] for party in told], rng.numpy("parties")
+    columns = [release.schema.columns_of(party["columns"]) for party in told]
+    draw = rng.numpy("parties")
     more = measure_parties(release.schema, columns, compared, test, rng=draw)
     return replace(found, overall=found.overall + more)
 

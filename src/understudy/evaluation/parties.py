@@ -64,7 +64,8 @@ def _joints(
 ) -> list[Compared]:
     codes = [attribute_codes(schema, rows) for rows in groups]
     found = []
-    for where, pairs in pairs_apart([axis.name for axis in axes(schema)], parties).items():
+    names = [axis.of or axis.name for axis in axes(schema)]
+    for where, pairs in pairs_apart(names, parties).items():
         some = [pairs[i] for i in sorted(rng.permutation(len(pairs))[:SETS].tolist())]
         if not some:
             continue

@@ -151,41 +151,53 @@ def map_plot(places: Embedding) -> str:
 def class_rows(
     schema: Schema, real: Rows, synthetic: Rows, *, rng: np.random.Generator
 ) -> list[tuple[str, str, str]]:
-    """For images, per class: (name, real strip, synthetic strip), the mean image first."""
-    if schema.kind != "image":
-        return []
+    """Of images, per class: (name, real strip, synthetic strip), the mean image first."""
     found = []
-    means = [mean_images(schema, rows)[0] for rows in (real, synthetic)]
-    for k, name in enumerate(schema.classes[:20]):
-        first, second = (
-            _strip(schema, rows.x[rows.y == k], mean[k], rng, f"{side} images of class {name}")
-            for side, rows, mean in zip(SIDES, (real, synthetic), means, strict=True)
-        )
-        found.append((name, first, second))
+    for said, shape, places in _images(schema):
+        sides = [Rows(rows.x[:, places], rows.y) for rows in (real, synthetic)]
+        means = [mean_images(schema, rows)[0] for rows in sides]
+        for k, name in enumerate(schema.classes[:20]):
+            first, second = (
+                _strip(shape, rows.x[rows.y == k], mean[k], rng, f"{side} images of class {name}")
+                for side, rows, mean in zip(SIDES, sides, means, strict=True)
+            )
+            found.append((said.format(name), first, second))
+    return found
+
+
+def _images(schema: Schema) -> list[tuple[str, tuple[int, ...], slice]]:
+    """What shows a class of each image, its shape, and where its pixels stand in rows."""
+    if schema.kind == "image":
+        return [("{}", schema.shape, slice(None))]
+    found = []
+    for image in schema.images:
+        start = schema.place(image.pixels[0])[0]
+        said = image.name if schema.n_classes < 2 else f"{image.name}, {schema.label} {{}}"
+        found.append((said, image.shape, slice(start, start + len(image.pixels))))
     return found
 
 
 def _strip(
-    schema: Schema, x: np.ndarray, mean: np.ndarray, rng: np.random.Generator, alt: str
+    shape: tuple[int, ...], x: np.ndarray, mean: np.ndarray, rng: np.random.Generator, alt: str
 ) -> str:
     """Mean image, a gap, then samples in a row; clear where there are fewer rows."""
     if len(x) == 0:
         return ""
     chosen = x[rng.permutation(len(x))[:ACROSS]]
-    height, width = schema.shape[:2]
+    height, width = shape[:2]
     gap = max(1, width // 14)
     sheet = np.zeros((height, (ACROSS + 1) * (width + gap) + gap, 4), np.uint8)
     for i, image in enumerate([mean, *chosen]):
         left = i * (width + gap) + (gap if i else 0)
-        sheet[:, left : left + width] = rgba(schema, image)
+        sheet[:, left : left + width] = rgba(shape, image)
     return picture(sheet, alt)
 
 
-def rgba(schema: Schema, image: np.ndarray) -> np.ndarray:
+def rgba(shape: tuple[int, ...], image: np.ndarray) -> np.ndarray:
     """Pixels of an encoded image, opaque."""
-    pixels = np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8).reshape(*schema.shape[:2], -1)
+    pixels = np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8).reshape(*shape[:2], -1)
     colours = pixels if pixels.shape[2] == 3 else np.repeat(pixels[..., :1], 3, axis=2)
-    return np.concatenate([colours, np.full((*schema.shape[:2], 1), 255, np.uint8)], axis=2)
+    return np.concatenate([colours, np.full((*shape[:2], 1), 255, np.uint8)], axis=2)
 
 
 def series_plots(schema: Schema, real: Rows, synthetic: Rows) -> list[tuple[str, str]]:

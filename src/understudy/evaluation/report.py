@@ -133,7 +133,7 @@ def _pictures_by_kind(m: Material, rng: np.random.Generator) -> dict[str, Any]:
         "most_examples": plots.EXAMPLES,
         "series": _marked(plots.series_plots(*sides)),
         "classes": _marked(classes),
-        "classes_left": max(0, m.schema.n_classes - len(classes)),
+        "classes_left": max(0, (len(m.schema.images) or 1) * m.schema.n_classes - len(classes)),
         **_attack_pictures(m),
     }
 

@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import ClassVar, Literal
 
 import torch
@@ -178,10 +179,14 @@ def heads(logits: Tensor, blocks: tuple[int, ...]) -> Tensor:
         return sigmoid(logits)
     single = sigmoid(logits)
     parts, start = [], 0
-    for width in blocks:
-        here = slice(start, start + width)
-        parts.append(single[..., here] if width == 1 else torch.softmax(logits[..., here], dim=-1))
-        start += width
+    for width, many in ((width, len([*run])) for width, run in groupby(blocks)):
+        here = slice(start, start + width * many)
+        if width > 1:
+            groups = logits[..., here].unflatten(-1, (many, width))
+            parts.append(torch.softmax(groups, dim=-1).flatten(-2))
+        else:
+            parts.append(single[..., here])
+        start += width * many
     return torch.cat(parts, dim=-1)
 
 

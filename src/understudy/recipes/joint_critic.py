@@ -34,12 +34,18 @@ class JointCritic:
     places: Sequence[int]
 
     def moments(self, made: Generator, *, rng: Streams) -> Tensor:
-        """R ``[W, W]``: second moments of draws of the generator that fedmoments gave."""
-        total = torch.zeros(self.layout.width, self.layout.width)
+        """R ``[W, W]``: second moments of draws of the generator that fedmoments gave.
+
+        Its diagonal has the means: the same for what is yes or no, but not for pixels.
+        """
+        width = self.layout.width
+        total, means = torch.zeros(width, width), torch.zeros(width)
         for i in range(0, _DRAWS, _CHUNK):
             x, y = made.rows(_CHUNK, rng=rng.child("rows", i))
             rows = self.layout.encode(x.float(), y)
             total += rows.T @ rows
+            means += rows.sum(0)
+        total.diagonal().copy_(means)
         return total / _DRAWS
 
     def slopes(

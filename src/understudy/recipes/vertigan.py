@@ -258,14 +258,17 @@ class VertiGAN:
         """Refuse rows of no numbers, and say where all are nearly alike: no record is looked at."""
         params = layers.separated(flat, self.generator.shapes())
         z = torch.randn(1, _BATCH, self.generator.latent, generator=rng.torch("collapse"))
-        chances = self.generator.joint(params, z)[0].mean(0)
+        rows = self.generator.joint(params, z)[0]
+        chances = rows.mean(0)
         if not bool(chances.isfinite().all()):
             raise ReleaseError(
                 "a generator that makes rows",
                 "one that training has driven beyond all numbers",
                 "lower training.rate and recipe.critic_rate; what was charged stays spent",
             )
-        if not bool(((chances > _RARE) & (chances < 1 - _RARE)).any()):
+        greys = torch.cat([layout.greys for layout in self.layouts])
+        varied = torch.where(greys, rows.std(0) > _RARE, (chances - 0.5).abs() < 0.5 - _RARE)
+        if not bool(varied.any()):
             _LOG.warning(
                 "the generator has collapsed: in every column nearly all drawn rows have the same "
                 "value; ask for a larger epsilon, fewer steps or a lower training.rate"

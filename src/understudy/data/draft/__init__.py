@@ -62,7 +62,7 @@ def _find(path: Path, label: str | None, series: SeriesHints | None) -> Found:
     if path.is_dir():
         return find_images(path, label)
     if path.suffix == ".npz":
-        return find_arrays(load_npz(path))
+        return find_arrays(load_npz(path), label)
     said: list[str] = []
     frame = read_frame(path, said=said.append)
     found = find_table(frame, label, _file(path))

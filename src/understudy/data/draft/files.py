@@ -11,14 +11,18 @@ from understudy.data.celeba import ATTRIBUTES, IMAGES
 from understudy.data.draft.columns import find_bounds, find_table, top
 from understudy.data.draft.text import Found, Setting
 from understudy.data.images import IMAGE_FILES, image_shape
+from understudy.data.schema_toml import toml_key
 from understudy.errors import DataError
 
 __all__ = ["find_arrays", "find_images"]
 
 
-def find_arrays(arrays: dict[str, np.ndarray]) -> Found:
-    """Images (bytes), series [n, L, ch] or a table [n, F] in an npz file."""
+def find_arrays(arrays: dict[str, np.ndarray], label: str | None = None) -> Found:
+    """Images (bytes), series [n, L, ch], a table [n, F], or arrays by name, in an npz file."""
     held = next((arrays[k] for k in ("X", "images", "series") if k in arrays), None)
+    pictures = {name: a for name, a in arrays.items() if a.dtype == np.uint8 and a.ndim in (3, 4)}
+    if held is None and pictures:
+        return _find_pictured(arrays, pictures, label)
     if held is None or held.ndim < 2 or not len(held):
         raise DataError("an npz file with X, images or series", "none", "name the array X")
     if held.ndim > 2:
@@ -27,6 +31,27 @@ def find_arrays(arrays: dict[str, np.ndarray]) -> Found:
     if "y" in arrays:
         frame["y"] = arrays["y"]
     return find_table(frame, "y" if "y" in arrays else None, _others(arrays))
+
+
+def _find_pictured(
+    arrays: dict[str, np.ndarray], pictures: dict[str, np.ndarray], label: str | None
+) -> Found:
+    """Images by name, and beside them an array for each column of a table."""
+    wrong = [name for name in arrays if name not in pictures and arrays[name].ndim != 1]
+    if wrong or len({len(held) for held in arrays.values()}) > 1:
+        raise DataError(
+            "images as whole numbers 0 to 255 (uint8), and other arrays of one entry per row",
+            f"another shape in {wrong[0]!r}" if wrong else "arrays of different lengths",
+            "correct the file",
+        )
+    cells = pd.DataFrame({name: list(arrays[name]) for name in arrays if name not in pictures})
+    shapes = [
+        Setting(f"images.{toml_key(name)}.shape", held.shape[1:]) for name, held in pictures.items()
+    ]
+    if cells.columns.empty:
+        many = len(next(iter(pictures.values())))
+        return Found((*top("table", many), *shapes), ())
+    return find_table(cells, label, tuple(shapes))
 
 
 def _find_records(arrays: dict[str, np.ndarray], held: np.ndarray) -> Found:
