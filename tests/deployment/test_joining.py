@@ -58,7 +58,7 @@ def test_nothing_is_spent_before_the_first_answer(tmp_path: Path) -> None:
     message, envelope = task(site)
     decode_sealed(attendant.handle(message), envelope)
     with Ledger(book) as ledger:
-        assert [entry["kind"] for entry in ledger.entries] == ["reserve"]
+        assert [entry["kind"] for entry in ledger.entries] == ["reserve", "join"]
 
 
 def test_a_site_that_is_started_again_resends_the_same_bytes(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_site_that_dies_while_it_pays_pays_once_and_goes_on(
     message, envelope = task(site)
     decode_sealed(Attendant(ready(tmp_path)).handle(message), envelope)
     with Ledger(tmp_path / "state" / "ledger.jsonl") as ledger:
-        assert len(ledger.entries) == 1
+        assert [entry["kind"] for entry in ledger.entries] == ["reserve", "join"]
 
 
 def test_an_older_copy_of_the_ledger_is_refused(tmp_path: Path) -> None:
@@ -152,6 +152,25 @@ def test_an_older_copy_of_the_ledger_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state" / "ledger.jsonl").write_text("")
     with pytest.raises(ReleaseError, match="must never go back"):
         ready(tmp_path).spent()
+
+
+def test_an_older_copy_of_the_state_draws_no_second_noise_for_a_round(tmp_path: Path) -> None:
+    site = ready(tmp_path)
+    Attendant(site).handle(task(site)[0])
+    kept = next(path for path in (tmp_path / "state").glob("*/site.state"))
+    older = kept.read_bytes()
+    attendant = Attendant(ready(tmp_path))
+    message, envelope = task(site, round=1)
+    decode_sealed(attendant.handle(message), envelope)
+    del attendant
+    kept.write_bytes(older)
+    refused = Attendant(ready(tmp_path))
+    assert b"newest copy of the state folder" in refused.handle(message)
+    kept.write_bytes(older)  # also where only the round itself is looked at
+    with Ledger(tmp_path / "state" / "ledger.jsonl") as ledger:
+        assert ledger.joined(RUN) == 1
+        with pytest.raises(BudgetError, match="older copy of its state"):
+            ledger.join(RUN, 1)
 
 
 def test_a_server_that_means_something_else_is_told_so_and_left(tmp_path: Path) -> None:

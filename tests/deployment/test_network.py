@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,17 +104,20 @@ class Federation:
     def reached(self, round: int) -> Callable[[], bool]:
         return lambda: self.status is not None and self.status.round >= round
 
-    def book(self, name: str) -> list[dict[str, object]]:
+    def book(self, name: str) -> list[dict[str, Any]]:
         with Ledger(self.folder / f"{name}.understudy" / "ledger.jsonl") as book:
             return book.entries
 
     def check(self, rounds: int) -> Release:
-        """The release is sound, every round was charged once, and every site paid once."""
+        """The release is sound; rounds were charged once; sites paid and noted theirs once."""
         release = verify(self.out).release
         charged = [receipt.round for receipt in receipts_in(_entries(release.ledger))]
         assert charged == list(range(rounds))
         for name in SITES:
-            assert [entry["kind"] for entry in self.book(name)] == ["reserve", "release"]
+            kinds = [entry["kind"] for entry in self.book(name)]
+            assert kinds == ["reserve", *["join"] * (len(kinds) - 2), "release"]
+            joined = [entry["body"]["round"] for entry in self.book(name)[1:-1]]
+            assert joined == sorted(set(joined)) and set(joined) <= set(range(rounds))
         return release
 
 

@@ -525,7 +525,7 @@ def test_a_site_pays_by_its_own_ledger_before_it_answers_and_once_per_run(tmp_pa
         reply = asked(site, told, "run")
     assert decode_sealed(reply, Envelope(told[1], "run", site.name, 0)).parts
     entries = list(read_entries((tmp_path / "own.jsonl").read_text()))
-    assert [(e["kind"], e["body"]["run"]) for e in entries] == [("reserve", "run")]
+    assert [(e["kind"], e["body"]["run"]) for e in entries] == [("reserve", "run"), ("join", "run")]
 
 
 def test_a_site_refuses_a_run_beyond_its_cap_and_draws_nothing(tmp_path: Path) -> None:
@@ -538,7 +538,8 @@ def test_a_site_refuses_a_run_beyond_its_cap_and_draws_nothing(tmp_path: Path) -
         decode_sealed(asked(again, told, "two"), Envelope(told[1], "two", again.name, 0))
     assert "spent" not in str(refusal.value), "what it spent elsewhere stays with the site"
     assert not draws and again.store.kept.round == -1
-    assert len(list(read_entries((tmp_path / "own.jsonl").read_text()))) == 1
+    entries = read_entries((tmp_path / "own.jsonl").read_text())
+    assert [entry["kind"] for entry in entries] == ["reserve", "join"]  # of the first run
 
 
 def test_an_error_at_a_site_keeps_its_words_there(

@@ -142,10 +142,11 @@ class Joining:
         """A run that was paid for goes on from what was kept of it, or not at all."""
         assert self.budget.ledger is not None
         with Ledger(self.budget.ledger) as book:
-            if book.released(run) is not None or (book.reserved(run) and not kept.run):
+            lost = book.reserved(run) and not kept.run
+            if lost or book.released(run) is not None or kept.round < book.joined(run):
                 raise ReleaseError(
-                    "the state of a run that this site has paid for",
-                    "none, or one that is over",
+                    "the newest state of a run that this site has paid for",
+                    "none, an older one, or one that is over",
                     "restore the newest copy of the state folder, or leave this run for good",
                 )
 

@@ -87,6 +87,14 @@ class Budget:
             self.reserve(book, run, whole, payer)
             return book.position
 
+    def join(self, run: str, round: int) -> tuple[int, str] | None:
+        """Note a round in the site's ledger before noise is drawn in it: the ledger's position."""
+        if self.ledger is None:
+            return None
+        with Ledger(self.ledger) as book:
+            book.join(run, round)
+            return book.position
+
     def _promise(self, whole: PrivacyPlan) -> tuple[Event, ...]:
         """What the site spends at most, in the relation of the headline claim."""
         factor, amplified = claim_terms(whole)

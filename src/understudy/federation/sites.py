@@ -57,6 +57,10 @@ class Sites:
         """
         return self.budgets[client].charge(run, self.recipe.plan, payer) if self.budgets else None
 
+    def note(self, client: int, run: str, round: int) -> tuple[int, str] | None:
+        """A site notes a round in its own ledger, if it keeps one: the ledger's position."""
+        return self.budgets[client].join(run, round) if self.budgets else None
+
     def willing(self, clients: np.ndarray, round: int) -> np.ndarray:
         """Those of ``clients`` whose budget lets them join."""
         return clients[self.allowance[self.recipe.plan.phase(round)][clients] > 0]

@@ -1,7 +1,8 @@
 """The ledger: an append-only, hash-chained, fsynced file of what was charged.
 
 A run has a ledger of its own ("open", then a "charge" per round), and a site may keep one across
-studies ("reserve" when a run begins, "release" when it is done). A charge is written **before**
+studies ("reserve" when a run begins, "join" for each round over a network, "release" when the run
+is done). A charge is written **before**
 noise is drawn; a crash after it counts as spent. One process at a time holds a ledger. A last line
 torn by a crash or a full disk is cut off; a torn line anywhere else is refused.
 
@@ -31,7 +32,7 @@ from understudy.privacy.clip import Receipt
 __all__ = ["Ledger", "events_in", "read_entries", "receipts_in"]
 
 _ROOT = "0" * 64
-_KINDS = ("open", "charge", "reserve", "release")
+_KINDS = ("open", "charge", "reserve", "join", "release")
 Entry = dict[str, Any]
 
 
@@ -178,6 +179,21 @@ class Ledger:
         """Who paid for the run, as far as the ledger says."""
         found = [body.get("payer") for body in self._bodies("reserve") if body["run"] == run]
         return found[0] if found else None
+
+    def joined(self, run: str) -> int:
+        """The last round of a run that the site has joined; -1 before the first."""
+        rounds = [body["round"] for body in self._bodies("join") if body["run"] == run]
+        return max(rounds, default=-1)
+
+    def join(self, run: str, round: int) -> None:
+        """Note that the site joins a round: once, whatever older state of it is put back."""
+        if round <= (last := self.joined(run)):
+            raise BudgetError(
+                f"a round after round {last}, which this site has joined",
+                f"round {round}, by an older copy of its state",
+                "restore the newest copy, or leave this run for good",
+            )
+        self.append("join", {"run": run, "round": round})
 
     def released(self, run: str) -> str | None:
         """The head of the run's ledger when it was released; None if it was not."""

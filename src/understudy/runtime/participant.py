@@ -92,19 +92,21 @@ class Participant:
         kept = self.store.kept
         if envelope.round == kept.round:
             return kept.reply  # a retry: the same bytes, never fresh noise
-        joined = self._joined(envelope)
-        self.store.save(joined)  # counted before any noise is drawn
-        return self._trained(task, envelope, joined)
+        return self._trained(task, envelope, self._joined(envelope))
 
     def _joined(self, envelope: Envelope) -> Kept:
-        """What the site keeps once it has paid for the run and joined the round."""
+        """What the site keeps once it has paid for the run and joined the round.
+
+        The round is counted before noise is drawn: in the state, then in the site's own ledger,
+        which therefore never has a round that the newest state lacks.
+        """
         if not self.store.kept.run:  # first of all: a crash while it pays is no state that was lost
             self.store.save(replace(self.store.kept, run=envelope.run))
         kept = self.store.kept
         paid = kept.paid or self._pay(envelope.run)  # at most once per run
         if not len(self.sites.join(_ALONE, envelope.round)):
             raise WireError("a round within this site's budget", "one more", "leave the site out")
-        return replace(
+        kept = replace(
             kept,
             paid=paid,
             run=envelope.run,
@@ -115,6 +117,8 @@ class Participant:
             asked="",
             session=b"",
         )
+        self.store.save(kept)
+        return replace(kept, paid=self._note(envelope))
 
     def _trained(self, task: Task, envelope: Envelope, kept: Kept) -> bytes:
         """Train, seal, mask in a secure sum, and keep the reply together with the memory."""
@@ -139,7 +143,6 @@ class Participant:
         self._check_leg(leg, envelope.round, kept)
         if leg == "keys":
             kept = self._joined(envelope)
-            self.store.save(kept)
         kept = replace(kept, leg=leg, asked=asked)
         if leg == "masked":
             return self._answer_masked(task, told, envelope, kept)
@@ -213,6 +216,14 @@ class Participant:
         except BudgetError as error:
             found = "one that exceeds its cap, or was joined before"
             raise WireError("a run that this site can pay for", found, "leave it out") from error
+
+    def _note(self, envelope: Envelope) -> tuple[int, str] | None:
+        try:
+            return self.sites.note(0, envelope.run, envelope.round)
+        except BudgetError as error:
+            _LOG.error("%s", error)
+            expected = "a round that this site has not joined before"
+            raise WireError(expected, "one that it has", "leave it out") from error
 
     def _check_turn(self, envelope: Envelope, kept: Kept) -> None:
         """One run, planned rounds in order, and none that was begun and not finished."""

@@ -31,7 +31,8 @@ class Kept:
 
     In a secure sum also the leg of that reply, the hash of what was asked in it, and what the
     site keeps of the round: secrets of its own and shares of others' (`secure.session`). ``paid``
-    is where its own ledger stood once it had paid for the run (length and head), if it keeps one.
+    is where its own ledger stood (length and head) once it had paid for the run or noted the round,
+    if it keeps one.
     """
 
     run: str = ""
