@@ -127,9 +127,10 @@ def test_rows() -> Rows:
 def inverted(
     schema: Schema, synthetic: Rows, real: Rows, seed: int, picture: Path | None
 ) -> dict[str, float]:
-    """Shares of reconstructions that a judge recognises; the surest of each class as a picture."""
+    """Shares of rebuilt images that are detected and recognised; the surest as a picture."""
     rng = Streams.from_seed(seed).child("inversion")
     found = measure_inversion(schema, synthetic, real, test_rows(), rng=rng, tick=lambda *_: None)
+    assert found is not None
     if picture is not None:
         few = np.stack([synthetic.x[synthetic.y == k][0] for k in range(10)])
         shown = np.concatenate([found.pictures.swapaxes(0, 1), few[None]])

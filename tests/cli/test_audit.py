@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from understudy.audit.replay import Finding, Replay
 from understudy.cli import app
 from understudy.data.bundled import bundled
 from understudy.errors import AuditError
+from understudy.recipes import RECIPES
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "my_recipe.py"
 STUDY = """
 [study]
 name = "audit me"
@@ -60,6 +63,52 @@ def test_a_claim_proved_wrong_has_its_exit_code(
     assert done.exit_code == AuditError.exit_code == 11
     assert "sums" in json.loads(done.output)["error"]["found"]
     assert json.loads((out / "audit.json").read_text("utf-8"))["failures"]
+
+
+@pytest.fixture
+def own(study: Path) -> Iterator[Path]:
+    study.write_text(STUDY.replace("fedmoments", "naive_bayes"), encoding="utf-8")
+    path = study.parent / "own.py"
+    path.write_text(EXAMPLE.read_text("utf-8"), encoding="utf-8")
+    yield path
+    RECIPES.pop("naive_bayes", None)
+
+
+def replayed(study: Path, recipe: Path):
+    asked = ["audit", str(study), "--replay", "--recipe", str(recipe), "--json", "--force"]
+    return CliRunner().invoke(app, [*asked, "--out", str(study.parent / "a")])
+
+
+def test_a_recipe_of_one_s_own_is_replayed_and_its_query_named(study: Path, own: Path) -> None:
+    done = replayed(study, own)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.output)["audit"]["replay"]["used"] > 0.5
+    line = 'return {"sums": site.sum("sums", self.features, lambda y: y)}, {}'
+    thrice = line.replace("site.sum", "thrice(site.sum").replace("y)}", "y))}")
+    text = own.read_text("utf-8")
+    assert line in text
+    more = "\n\ndef thrice(sums):\n    return replace(sums, value=3 * sums.value)\n"
+    unbounded = text.replace("import dataclass", "import dataclass, replace").replace(line, thrice)
+    unbounded += more
+    own.write_text(unbounded, encoding="utf-8")
+    done = replayed(study, own)
+    assert done.exit_code == 11
+    said = json.loads(done.output)["error"]["found"]
+    assert "sums" in said and "moved by" in said
+
+
+@pytest.mark.parametrize(
+    "text, said", [("x = 1", "no class"), ("1 / 0", "ZeroDivisionError"), (None, "No such file")]
+)
+def test_a_file_without_a_recipe_is_said_to_be_one(
+    study: Path, own: Path, text: str | None, said: str
+) -> None:
+    if text is None:
+        own.unlink()
+    else:
+        own.write_text(text, encoding="utf-8")
+    done = replayed(study, own)
+    assert done.exit_code == 4 and said in json.loads(done.output)["error"]["found"], done.output
 
 
 def test_parties_that_hold_columns_are_refused_in_plain_words(study: Path) -> None:

@@ -26,6 +26,9 @@ def audit(
     replay: bool = typer.Option(
         False, "--replay", help="Only the replay: which part moves further than it declares?"
     ),
+    recipe: Path | None = typer.Option(
+        None, "--recipe", help="A Python file with a recipe of your own, which the study names."
+    ),
     canaries: int = typer.Option(4000, min=200, max=8000, help="Canaries; more find more."),
     runs: int | None = typer.Option(
         None, min=0, max=100_000, help="Whole runs, each with one canary or none (2000 if tiny)."
@@ -47,14 +50,19 @@ def audit(
       understudy audit study.toml --out audit
 
       understudy audit study.toml --replay --out audit
+
+      understudy audit study.toml --replay --recipe my_recipe.py --out audit
     """
     with plain_errors(json):
         check_new(out / FILE, force)
         from understudy.audit import audit as audit_study
+        from understudy.audit.own import register
         from understudy.errors import unwritable
         from understudy.rng import Streams
         from understudy.study import Study
 
+        if recipe is not None:
+            register(recipe)
         rng = None if seed is None else Streams.from_seed(seed)
         terms = {"only_replay": replay, "many": canaries, "runs": runs, "rng": rng}
         with bar("auditing", quiet or json) as tick:

@@ -141,7 +141,8 @@ def _inversion(
     def tick(done: int, total: int) -> None:
         progress("model inversion", 65 + 35 * done // total, 100)
 
-    return measure_inversion(schema, *sides, rng=rng, tick=tick), []
+    found = measure_inversion(schema, *sides, rng=rng, tick=tick)
+    return found, [] if found else ["model inversion: no class has two members and two controls"]
 
 
 def _sum_up(found: Sequence[Attack], bound: Bound | None) -> tuple[str, str]:
