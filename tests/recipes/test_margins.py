@@ -146,6 +146,19 @@ def test_a_narrow_column_is_found_within_wide_bounds() -> None:
     assert np.abs(np.cumsum(found) - np.cumsum(counts) / 10_000).max() < 0.04
 
 
+def test_a_slope_goes_on_below_what_the_noise_shows() -> None:
+    """Halves that the noise does not tell apart are split as the stretches beside them rise."""
+    margin, std = number(), 40.0
+    assert margin.cells is not None
+    truth = np.where(margin.cells.spikes, 0.0, margin.cells.high**2 - margin.cells.low**2)
+    truth /= truth.sum()
+    found = clean(margin, 5000 * truth, 5000, std)
+    assert np.abs(found - truth).sum() / 2 < 0.04  # evenly split halves: .055
+    even = np.where(margin.cells.spikes, 0.0, margin.cells.high - margin.cells.low)
+    even /= even.sum()
+    assert clean(margin, 5000 * even, 5000, std) == pytest.approx(even, abs=1e-9)
+
+
 def test_the_number_of_rows_is_read_from_all_histograms() -> None:
     rng = np.random.default_rng(3)
     sizes = (2, 7, 200)

@@ -14,7 +14,7 @@ from understudy.data.form import ISO, Form
 __all__ = ["DAYS", "MOMENTS", "count_swapped", "day_first", "read_times", "time_forms"]
 
 SAMPLE = 200
-FEW = 20
+FEW = 5
 """So many texts are looked at for formats that are worth counting."""
 _DAYS = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d")
 _SHORT = ("%Y.%m.%d", "%Y%m%d", "%d.%m.%y", "%d/%m/%y", "%m/%d/%y")

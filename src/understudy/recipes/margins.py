@@ -280,10 +280,11 @@ def projected(noisy: np.ndarray, rows: float) -> np.ndarray:
 
 
 def _smoothed(noisy: np.ndarray, width: np.ndarray, rows: float, std: float) -> np.ndarray:
-    """Rows shared out down a tree of halves: evenly, but where the noise shows otherwise.
+    """Rows shared out down a tree of halves, as smoothly as the noise allows.
 
-    At each node the two sides' difference from an even split is shrunk by what noise would make
-    of it (James and Stein's factor): wide, empty stretches stay even and peaks come out.
+    At each node the two sides' difference from what the slope around it foretells is shrunk by
+    what noise would make of it (James and Stein's factor): wide, empty stretches stay even and
+    peaks come out.
     """
     count, empty = len(noisy), np.zeros(2 ** math.ceil(math.log2(len(noisy))) - len(noisy))
     levels = [np.stack([np.append(a, empty) for a in (noisy, np.ones(count), width)])]
@@ -293,12 +294,27 @@ def _smoothed(noisy: np.ndarray, width: np.ndarray, rows: float, std: float) -> 
     for level in levels[-2::-1]:
         (a, b), (m, n), (u, v) = (row.reshape(-1, 2).T for row in level)
         even = held * np.where(u + v > 0, u / np.maximum(u + v, 1e-12), m / np.maximum(m + n, 1))
-        apart = a + (held - a - b) * m / np.maximum(m + n, 1) - even
+        foretold = even - _tilt(held, u + v)
+        apart = a + (held - a - b) * m / np.maximum(m + n, 1) - foretold
         noise = std**2 * m * n / np.maximum(m + n, 1)
-        left = even + apart * np.maximum(1 - noise / np.maximum(apart**2, 1e-12), 0)
+        left = foretold + apart * np.maximum(1 - noise / np.maximum(apart**2, 1e-12), 0)
         seen, other = _FAINT * np.sqrt(noise), held - left
         left = np.where((left < seen) & (even > 2 * seen), 0, left)
         left = np.where((other < seen) & (held - even > 2 * seen) | (n == 0), held, left)
         left = left.clip(0, held)
         held = np.stack([left, held - left], 1).ravel()
     return held[:count]
+
+
+def _tilt(held: np.ndarray, width: np.ndarray) -> np.ndarray:
+    """How many rows fewer the left half of each stretch holds, where density rises or falls.
+
+    A straight line through the stretches beside it; none at a peak, a dip or an end.
+    """
+    solid = width > 0
+    rise = np.diff(held / np.where(solid, width, 1)) * (solid[1:] & solid[:-1])
+    before, after = np.append(0, rise), np.append(rise, 0)
+    steady = before * after > 0
+    least = np.minimum(np.abs(before), np.abs(after))
+    slope = np.sign(after) * np.minimum(np.abs(before + after), 4 * least)
+    return np.where(steady, slope * width / 16, 0)

@@ -60,8 +60,8 @@ __all__ = [
 
 _SHARE = 0.3  # of the budget, as μ², for the histograms
 _LOOK = 0.1  # of the budget for a first look at the bounds, where one is asked for
-_FINEST, _COARSE, _COARSEST = 256, 32, 24  # bins of a number; the last where one count is faint
-_CLEAR = 0.02  # bins are as fine as keeps the noise of half a range below this share of all rows
+_BINS = ((0.0005, 256), (0.001, 128), (0.004, 64), (0.01, 32), (math.inf, 24))
+"""Bins of a number, by the noise of a single count as a share of all rows: the first above it."""
 _FAINT = 0.05  # noise of a single count, as a share of all rows, above which one sum does better
 
 
@@ -236,9 +236,7 @@ def bins_for(std: float, study: Study, plan: PrivacyPlan) -> int:
     noise = std / (whole_sites if plan.unit == "site" else study.schema.records)
     if noise > _FAINT:
         return 0
-    wanted = (_CLEAR / max(noise, 1e-6)) ** 2
-    least = _COARSE if noise < _CLEAR / 2 else _COARSEST
-    return int(np.clip(2 ** round(math.log2(max(wanted, 1))), least, _FINEST))
+    return next(bins for above, bins in _BINS if noise < above)
 
 
 def _noised(
