@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,10 @@ def table(name: str, seed: int) -> tuple[Schema, Records, Records]:
     if name in ("a9a", "w8a"):
         return arrays(name, seed)
     made = TABLES[name](name, seed)
-    return made.schema, made.train, made.test
+    schema = made.schema
+    if len(made.train) > schema.records:  # parties hold no more rows than are declared
+        schema = replace(schema, records=200_000)
+    return schema, made.train, made.test
 
 
 def held(schema: Schema, train: Records, args: argparse.Namespace) -> tuple[tuple[str, ...], ...]:
@@ -80,7 +84,8 @@ def study(
     schema: Schema, parties: tuple[tuple[str, ...], ...], epsilon: float, args: argparse.Namespace
 ) -> Study:
     """The study of one cell; ε = 0 stands for no noise."""
-    private = {"epsilon": epsilon, "delta": 1e-5} if epsilon else {"trust": "none"}
+    delta = {"delta": 1e-5} if schema.records < 1e5 else {}  # it must be below 1/records
+    private = {"epsilon": epsilon, **delta} if epsilon else {"trust": "none"}
     own = {
         "study": {"name": schema.name, "recipe": "vertigan", "rounds": args.rounds},
         "recipe": {"top": args.top, "joint": args.joint, "shared": args.shared},
