@@ -13,7 +13,7 @@ import resource
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -34,7 +34,7 @@ from understudy.simulation import verify
 from understudy.study import Study
 
 RECIPES = ("fedmoments", "fedmarginals")
-CORE = ((1.0, 2), (0.5, 2), (2.0, 2), (1.0, 4), (1.0, 8))
+CORE = ((1.0, 2), (0.5, 2), (2.0, 2), (8.0, 2), (1.0, 4), (1.0, 8))
 
 
 def study(task: Task, recipe: str, epsilon: float, parties: int, seed: int) -> Study:
@@ -66,11 +66,11 @@ def distances(task: Task, drawn: Records, split: Study) -> dict[str, float]:
     return found
 
 
-def cell(epsilon: float, parties: int, seed: int) -> dict[str, float]:
-    """Both recipes in both forms: pairs are within and across the same parties."""
+def cell(epsilon: float, parties: int, seed: int, recipes: Sequence[str]) -> dict[str, float]:
+    """The recipes in both forms: pairs are within and across the same parties."""
     task, found = TABLES["adult"]("adult", seed), {}
     split = study(task, RECIPES[0], epsilon, parties, seed)
-    for recipe in RECIPES:
+    for recipe in recipes:
         for form, many in (("columns", parties), ("rows", 0)):
             drawn, marks = made(recipe, epsilon, many, seed)
             told = {**distances(task, drawn, split), **marks}
@@ -149,6 +149,8 @@ def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--way", action="store_true")
     parser.add_argument("--align", type=int)
+    parser.add_argument("--recipes", nargs="+", default=RECIPES, choices=RECIPES)
+    parser.add_argument("--core", type=int, nargs="+", default=range(len(CORE)), help="which cells")
     given = parser.parse_args()
     report: dict[str, Any] = {**provenance("vertical", given.threads), "cells": []}
     begun = time.perf_counter()
@@ -165,9 +167,9 @@ def main() -> None:
         for parties in (2,) if given.quick else (2, 4):
             add(way(parties, 0))
     else:
-        for epsilon, parties in CORE[:1] if given.quick else CORE:
+        for epsilon, parties in [CORE[i] for i in ((0,) if given.quick else given.core)]:
             seeds = given.seeds[:1] if given.quick else given.seeds
-            runs = [cell(epsilon, parties, seed) for seed in seeds]
+            runs = [cell(epsilon, parties, seed, given.recipes) for seed in seeds]
             marks = {name: spread([r[name] for r in runs]) for name in runs[0]}
             add({"epsilon": epsilon, "parties": parties, "seeds": seeds, **marks})
 
