@@ -7,13 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from understudy.data.bundled import bundled
 from understudy.data.columns import Columns, records_of
 from understudy.data.encode import encode
+from understudy.data.pictures import Picture
 from understudy.data.records import Records
+from understudy.data.schema import Column, Schema
+from understudy.data.table import from_frame
 from understudy.errors import ReleaseError, StudyError
 from understudy.federation.memory import Memories
 from understudy.federation.recipe import Task
@@ -145,3 +149,33 @@ def test_bounds_of_all_parties_add_up_to_that_of_one_table() -> None:
     assert isinstance(mechanism, Products)
     assert mechanism.bound == pytest.approx(1.2, rel=2e-3)
     assert math.fsum(mechanism.norms) == mechanism.bound
+
+
+def test_images_at_one_party_keep_what_another_knows_of_them() -> None:
+    """The digit is known here, its picture there: rows made of sums alone still tie them."""
+    _, source = bundled("digits")
+    pixels = np.asarray(source.images).reshape(len(source), -1)
+    digit = Column("digit", "categorical", categories=tuple("0123456789"))
+    schema = Schema(
+        "table", "d", 1800, (digit, Column("dark", "boolean")), label="digit",
+        images=(Picture("scan", (8, 8)),),
+    )  # fmt: skip
+    frame = pd.DataFrame(pixels, columns=list(schema.images[0].pixels))
+    told = {"digit": np.asarray(source.labels).astype(str), "dark": pixels.mean(1) > 75}
+    whole = from_frame(frame.assign(**told), schema)
+    tables = {
+        "study": {"name": "d", "recipe": "fedmoments"},
+        "privacy": {"epsilon": 8.0},
+        "simulation": {"data": "-", "split": "columns"},
+        "party": [
+            {"name": "registry", "columns": ["digit", "dark"]},
+            {"name": "scanner", "columns": ["scan"]},
+        ],
+    }
+    asked = Study.parse(tables, schema=schema)
+    data = [records_of(whole, names) for names in asked.held.columns]
+    made = encode(schema, run(asked, data, seed=0, rows=0).sample(3000, seed=0))
+    real = encode(schema, whole)
+    means = np.stack([made.x[made.y == k].mean(0) for k in range(10)])
+    apart = ((real.x[:, None] - means) ** 2).sum(2)
+    assert float((apart.argmin(1) == real.y).mean()) > 0.8
