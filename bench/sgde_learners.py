@@ -9,6 +9,8 @@
   looked at. A member that learns from pulled rows picks the number of steps on its own real rows.
 * ``joined``: the fitted one, of a member's own rows and the pulled ones together, all of which
   weigh `PULLED` times as much as own ones: chosen on held-out training rows.
+* ``calibrated``: the fitted one of pulled rows, its scores brought to scale on a member's own rows
+  (Platt), with classes in equal weight as in the pulled rows.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from understudy import Schema
 from understudy.data.encode import blocks
 from understudy.evaluation.rows import Rows
 
-__all__ = ["FOLDS", "alone_by_steps", "joined", "pooled_by_steps"]
+__all__ = ["alone_by_steps", "calibrated", "joined", "pooled_by_steps"]
 
 RATE, BATCH, EPOCHS, FOLDS = 1e-3, 32, 30, 10
 LONGEST = 12_000  # steps on pulled rows
@@ -83,6 +85,24 @@ def joined(own: Rows, pool: Rows, x: np.ndarray) -> np.ndarray:
     scale = StandardScaler().fit(rows)
     model = LogisticRegression(max_iter=300).fit(scale.transform(rows), y, sample_weight=weight)
     found: np.ndarray = model.predict_proba(scale.transform(x))
+    return found
+
+
+def calibrated(pool: Rows, members: list[Rows], x: np.ndarray) -> list[np.ndarray]:
+    """For each member, probabilities ``[n, 2]`` by the classifier of pulled rows, to scale."""
+    scale = StandardScaler().fit(pool.x)
+    model = LogisticRegression(max_iter=300).fit(scale.transform(pool.x), pool.y)
+
+    def scored(rows: np.ndarray) -> np.ndarray:
+        found: np.ndarray = model.decision_function(scale.transform(rows))[:, None]
+        return found
+
+    found = []
+    for own in members:
+        mine = scored(own.x)
+        spread = mine.std() + 1e-9
+        line = LogisticRegression(class_weight="balanced").fit(mine / spread, own.y)
+        found.append(line.predict_proba(scored(x) / spread))
     return found
 
 

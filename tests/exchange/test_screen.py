@@ -28,11 +28,13 @@ ORDER = np.random.default_rng(0).permutation(len(ROWS))
 TEST, OWN, SITES = ORDER[:150], ORDER[150:210], np.array_split(ORDER[210:], 3)
 
 
-def flipped(rows: Records) -> Records:
-    """The other diagnosis in every row."""
+def flipped(rows: Records, share: float = 1.0) -> Records:
+    """The other diagnosis in this share of the rows."""
     assert rows.frame is not None
     swap = dict(zip(SCHEMA.classes, reversed(SCHEMA.classes), strict=True))
-    labels = pd.Categorical(rows.frame[SCHEMA.label].astype(str).map(swap), SCHEMA.classes)
+    told = rows.frame[SCHEMA.label].astype(str)
+    hit = np.random.default_rng(0).random(len(told)) < share
+    labels = pd.Categorical(np.where(hit, told.map(swap), told), SCHEMA.classes)
     frame = rows.frame.assign(**{str(SCHEMA.label): labels})
     return Records(frame=frame)
 
@@ -89,6 +91,17 @@ def test_honest_generators_are_kept(pool: dict[str, Release]) -> None:
         assert [each.name for each in found] == list(honest)
         assert not any(each.dropped for each in found)
         assert all(each.alone > 0.7 and each.why == "" for each in found)
+
+
+def test_a_generator_with_a_third_of_its_labels_swapped_is_dropped(
+    pool: dict[str, Release], tmp_path: Path
+) -> None:
+    """Alone it teaches better than guessing, and among all others at once its harm would drown."""
+    half = trained(flipped(ROWS.take(SITES[1]), 0.35), tmp_path, "half")
+    found = screen({**of(pool, "site"), "half": half}, ROWS.take(OWN), rng=RNG)
+    (bad,) = [each for each in found if each.dropped]
+    assert bad.name == "half" and "better without it" in bad.why
+    assert bad.alone > 0.5 and bad.without > bad.beside
 
 
 def test_where_all_are_poisoned_none_is_left(pool: dict[str, Release]) -> None:

@@ -322,12 +322,12 @@ def _show_screened(told: list[Any], json: bool) -> None:
         return
     rows = [
         [
-            each.name, f"{each.alone:.3f}", f"{each.pool:.3f}", f"{each.without:.3f}",
+            each.name, f"{each.alone:.3f}", f"{each.beside:.3f}", f"{each.without:.3f}",
             f"dropped: {each.why}" if each.dropped else "kept",
         ]
         for each in told
     ]  # fmt: skip
-    table(["id", "alone", "all", "without it", ""], rows)
+    table(["id", "alone", "with it", "without", ""], rows)
 
 
 def withdraw(id: str = ID, keys: Path = KEYS, json: bool = JSON) -> None:

@@ -1,9 +1,10 @@
 """Generators that do harm, found by asking a member's own rows (the paper's defence, §IV).
 
 A student is trained on what generators draw and asked about the member's rows. A generator is
-dropped if, alone, it teaches worse than guessing (its labels are probably swapped), or if all the
-others together teach better without it. Both must be more than chance would explain: 5 %, shared
-out among the generators. The worst goes first, then all is measured again.
+dropped if, alone, it teaches worse than guessing (its labels are probably swapped), or if random
+halves of the pool teach better without it than with it: among all others at once, the harm of one
+would drown. Both must be more than chance would explain: 5 %, shared out among the generators. The
+worst goes first, then all is measured again.
 
 The scores come from real rows without noise. They stay here: nothing of them is sent.
 """
@@ -29,23 +30,25 @@ from understudy.rng import Streams
 
 __all__ = ["Screened", "screen"]
 
-_EACH = 300  # rows of each class from each generator
+_EACH, _MOST = 300, 4000  # rows of each class from each generator, and from all
+_HALVES = 32  # of the pool, each time that one is judged
 _LEVEL = 0.05
 _FEWEST = 10  # of the member's rows
 Tick = Callable[[str, int, int], None]
+_Half = tuple[frozenset[str], np.ndarray]
 
 
 @dataclass(frozen=True)
 class Screened:
-    """A generator, what it teaches alone and what all others teach, and whether it was dropped.
+    """A generator, what it and halves of the pool teach, and whether it was dropped.
 
-    Scores are balanced accuracy, or R² where the label is a number. ``pool`` is the score of all
-    that were still there when it was judged last, ``without`` that of the others.
+    Scores are balanced accuracy, or R² where the label is a number. ``beside`` is the mean score of
+    the halves that it was in when it was judged last, ``without`` that of the others.
     """
 
     name: str
     alone: float
-    pool: float
+    beside: float
     without: float
     dropped: bool = False
     why: str = ""
@@ -101,8 +104,9 @@ def screen(
     """Every generator with its scores, in the order given; those that do harm are ``dropped``."""
     schema = next(iter(releases.values())).schema
     judge = _Judge(schema, _rows(schema, real), rng.child("students"))
+    each = max(10, min(_EACH, _MOST // len(releases)))
     pool = {
-        name: _drawn(release, rng.child("rows", i))
+        name: drawn(release, dict.fromkeys(knows(release), each), rng=rng.child("rows", i))
         for i, (name, release) in enumerate(releases.items())
     }
     alone = {}
@@ -112,8 +116,9 @@ def screen(
     verdicts: dict[str, Screened] = {}
     limit = float(norm.isf(_LEVEL / len(pool)))
     while pool:
-        tick("together", len(releases) + len(verdicts), 2 * len(releases))
-        found, worst = _round(judge, pool, alone, limit)
+        tick("in halves", len(releases) + len(verdicts), 2 * len(releases))
+        halves = _halves(judge, pool, rng.numpy("halves", len(pool)))
+        found, worst = _round(judge, halves, {name: alone[name] for name in pool}, limit)
         verdicts |= found
         if worst is None:
             break
@@ -132,26 +137,38 @@ def _rows(schema: Schema, real: Records) -> Rows:
     return Rows(found.x, found.y)
 
 
-def _drawn(release: Release, rng: Streams) -> Rows:
-    return drawn(release, dict.fromkeys(knows(release), _EACH), rng=rng)
+def _halves(judge: _Judge, pool: Mapping[str, Rows], rng: np.random.Generator) -> list[_Half]:
+    """Random halves of the pool, and the points of what each teaches; none of a single generator.
+
+    They come in pairs that leave nobody out, so that each generator is in as many as it is not in,
+    or nearly.
+    """
+    names, found = list(pool), []
+    for _ in range(_HALVES // 2 if len(names) > 1 else 0):
+        order = [names[i] for i in rng.permutation(len(names))]
+        middle = len(order) // 2
+        for half in (order[:middle], order[middle:]):
+            found.append((frozenset(half), judge.points(_joined([pool[name] for name in half]))))
+    return found
 
 
-def _joined(pool: Mapping[str, Rows], without: str = "") -> Rows:
-    kept = [rows for name, rows in pool.items() if name != without]
-    return Rows(np.concatenate([r.x for r in kept]), np.concatenate([r.y for r in kept]))
+def _joined(parts: list[Rows]) -> Rows:
+    return Rows(np.concatenate([r.x for r in parts]), np.concatenate([r.y for r in parts]))
 
 
 def _round(
-    judge: _Judge, pool: Mapping[str, Rows], alone: Mapping[str, np.ndarray], limit: float
+    judge: _Judge, halves: list[_Half], alone: Mapping[str, np.ndarray], limit: float
 ) -> tuple[dict[str, Screened], str | None]:
     """What can be said of all that are left, and which one does most harm."""
-    together = judge.points(_joined(pool))
     found, harm = {}, {}
-    for name in pool:
-        rest = judge.points(_joined(pool, name)) if len(pool) > 1 else together
-        own, all_, others = (float(p.mean()) for p in (alone[name], together, rest))
+    for name, points in alone.items():
+        beside, without = (
+            np.mean([p for half, p in halves if (name in half) is within] or [points], axis=0)
+            for within in (True, False)
+        )
+        own, all_, others = (float(p.mean()) for p in (points, beside, without))
         score = Screened(name, own, all_, others)
-        below, better = _sure(judge.guess - alone[name]), _sure(rest - together)
+        below, better = _sure(judge.guess - points), _sure(without - beside)
         if below > limit:
             score = replace(score, dropped=True, why=_WORSE)
         elif better > limit:
