@@ -234,7 +234,9 @@ def synthetic(method: str, exchange: Exchange, quick: bool) -> dict[str, Any]:
     found: dict[str, Any] = _asked(exchange, exchange.taught(pool), held)
     if not exchange.image:
         sides, terms = (exchange.test, held), (exchange.marks, exchange.steps())
-        found["by steps"] = _sides(*pooled_by_steps(exchange.schema, pool, sides, *terms))
+        moved = pooled_by_steps(exchange.schema, pool, sides, *terms)
+        found["by steps"] = _sides(moved["test"], moved["members"])
+        found["by steps, calibrated"] = {"test": _mean(moved["calibrated"])}
         both = [joined(own, pool, exchange.test.x) for own in held]
         scaled = calibrated(pool, held, exchange.test.x)
         for learner, guesses in (("joined", both), ("calibrated", scaled)):
@@ -310,7 +312,7 @@ def cell(known: dict[str, Any], name: str, seed: int, args: Namespace) -> None:
         print(name, seed, column, {m: round(v, 3) for m, v in found["test"].items()}, flush=True)
 
 
-LEARNERS = ("fitted", "by steps", "joined", "calibrated")
+LEARNERS = ("fitted", "by steps", "joined", "calibrated", "by steps, calibrated")
 
 
 def summary(cells: list[dict[str, Any]]) -> dict[str, Any]:
@@ -320,7 +322,7 @@ def summary(cells: list[dict[str, Any]]) -> dict[str, Any]:
     for side, learner in product(("test", "members"), LEARNERS):
         tables = {n: _means([c for c in cells if c["data"] == n], side, learner) for n in names}
         kept = {name: table for name, table in tables.items() if table}
-        against = learner if learner == "by steps" else "fitted"
+        against = "by steps" if "by steps" in learner else "fitted"
         alone = {n: _means([c for c in cells if c["data"] == n], side, against) for n in kept}
         found[f"{side}, {learner}"] = {**kept, "ahead of Local": _ahead(kept, alone)}
     found["paper"] = {side: {n: PAPER[side][n] for n in names} for side in PAPER}

@@ -10,7 +10,7 @@
 * ``joined``: the fitted one, of a member's own rows and the pulled ones together, all of which
   weigh `PULLED` times as much as own ones: chosen on held-out training rows.
 * ``calibrated``: the fitted one of pulled rows, its scores brought to scale on a member's own rows
-  (Platt), with classes in equal weight as in the pulled rows.
+  (Platt), with classes in equal weight as in the pulled rows; ``by steps, calibrated`` likewise.
 """
 
 from __future__ import annotations
@@ -62,19 +62,22 @@ def pooled_by_steps(
     sides: tuple[Rows, list[Rows]],
     judge: Judge,
     rng: np.random.Generator,
-) -> tuple[list[Marks], list[Marks]]:
-    """Members' classifiers of pulled rows: each one's marks on the test rows, and on its own."""
+) -> dict[str, list[Marks]]:
+    """Members' classifiers of pulled rows: marks on the test rows, on own rows, and to scale."""
     test, members = sides
     place = _scaled(schema, pool.x)
     when = sorted({int(step) for step in np.geomspace(20, LONGEST, 60)})
     path = [w[0] for _, w in _steps(place(pool.x), pool.y, [np.arange(len(pool))], when, rng)]
-    outside, inside = [], []
+    found: dict[str, list[Marks]] = {"test": [], "members": [], "calibrated": []}
     for own in members:
-        found = [judge(_both(_asked(w, place(own.x))), own.y) for w in path]
-        best = max(range(len(path)), key=lambda i: _mean(found[i]))
-        inside.append(found[best])
-        outside.append(judge(_both(_asked(path[best], place(test.x))), test.y))
-    return outside, inside
+        mine = [judge(_both(_asked(w, place(own.x))), own.y) for w in path]
+        best = max(range(len(path)), key=lambda i: _mean(mine[i]))
+        guess, own_guess = (_asked(path[best], place(x)) for x in (test.x, own.x))
+        found["members"].append(mine[best])
+        found["test"].append(judge(_both(guess), test.y))
+        scaled = _to_scale(_score(own_guess), own.y, _score(guess))
+        found["calibrated"].append(judge(scaled, test.y))
+    return found
 
 
 def joined(own: Rows, pool: Rows, x: np.ndarray) -> np.ndarray:
@@ -94,15 +97,23 @@ def calibrated(pool: Rows, members: list[Rows], x: np.ndarray) -> list[np.ndarra
     model = LogisticRegression(max_iter=300).fit(scale.transform(pool.x), pool.y)
 
     def scored(rows: np.ndarray) -> np.ndarray:
-        found: np.ndarray = model.decision_function(scale.transform(rows))[:, None]
+        found: np.ndarray = model.decision_function(scale.transform(rows))
         return found
 
-    found = []
-    for own in members:
-        mine = scored(own.x)
-        spread = mine.std() + 1e-9
-        line = LogisticRegression(class_weight="balanced").fit(mine / spread, own.y)
-        found.append(line.predict_proba(scored(x) / spread))
+    return [_to_scale(scored(own.x), own.y, scored(x)) for own in members]
+
+
+def _to_scale(mine: np.ndarray, y: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """Probabilities ``[n, 2]`` for ``theirs`` by one logistic curve through own scores."""
+    spread = mine.std() + 1e-9
+    line = LogisticRegression(class_weight="balanced").fit(mine[:, None] / spread, y)
+    found: np.ndarray = line.predict_proba(theirs[:, None] / spread)
+    return found
+
+
+def _score(guess: np.ndarray) -> np.ndarray:
+    bounded = guess.clip(1e-12, 1 - 1e-12)
+    found: np.ndarray = np.log(bounded / (1 - bounded))
     return found
 
 
