@@ -1,15 +1,17 @@
 """What `pull --screen` drops: pools in which two generators were made from swapped labels.
 
-    python bench/screen.py [--seeds 0 1 2] [--quick] [--json F]
+    python bench/screen.py [--pools 0 1 2 3] [--seeds 0 1 2] [--quick] [--json F]
 
 Members train fedmoments alone (record level, local trust); two of them had a share of their labels
 swapped first. Another member screens the pool by rows of its own. Told are: how many of the two are
 dropped, how many of the honest, and the balanced accuracy of logistic regression, on rows that
-nobody held, taught by the whole pool, by what was kept, and by the honest alone.
+nobody held, taught by the whole pool, by what was kept, and by the honest alone. Pools that are
+in the JSON already and not asked for stay there.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -67,8 +69,9 @@ class Pool:
         told = screen(releases, own, rng=Streams.from_seed(self.seed))
         gone = {each.name for each in told if each.dropped}
         honest = releases.keys() - bad
+        caught = {"caught": len(gone & bad) / POISONED} if bad else {}
         return {
-            "caught": len(gone & bad) / POISONED if bad else float("nan"),
+            **caught,
             "honest dropped": len(gone & honest) / len(honest),
             "whole pool": self._taught(releases, test),
             "screened": self._taught({n: r for n, r in releases.items() if n not in gone}, test),
@@ -115,19 +118,26 @@ def flipped(schema: Schema, rows: Records, share: float, member: int) -> Records
 
 def main() -> None:
     """Pool by pool, share by share; figures are written as they come."""
-    args = arguments(__doc__).parse_args()
-    report: dict[str, Any] = {**provenance("screen", args.threads), "cells": []}
-    for pool in POOLS[: 1 if args.quick else None]:
+    parser = arguments(__doc__)
+    parser.add_argument("--pools", type=int, nargs="+", default=list(range(len(POOLS))))
+    args = parser.parse_args()
+    known = json.loads(args.json.read_text("utf-8")) if args.json and args.json.exists() else {}
+    cells = [cell for cell in known.get("cells", []) if cell["pool"] not in args.pools]
+    for turn in args.pools[: 1 if args.quick else None]:
         for swapped in SWAPPED:
-            found = [replace(pool, seed=seed).measured(swapped) for seed in args.seeds]
-            cell = {name: getattr(pool, name) for name in ("data", "members", "rows", "own")}
-            cell |= {"epsilon": pool.epsilon, "swapped": swapped}
-            cell |= {mark: spread([each[mark] for each in found]) for mark in MARKS}
-            report["cells"].append(cell)
-            save(report, args.json)
-            print(
-                *list(cell.values())[:6], {m: round(cell[m]["mean"], 3) for m in MARKS}, flush=True
-            )
+            cells.append(measured(turn, swapped, args.seeds))
+            save({**provenance("screen", args.threads), "cells": cells}, args.json)
+            print({name: cells[-1][name] for name in ("data", "epsilon", "swapped")})
+            print({m: round(cells[-1][m]["mean"], 3) for m in MARKS if m in cells[-1]}, flush=True)
+
+
+def measured(turn: int, swapped: float, seeds: list[int]) -> dict[str, Any]:
+    """A pool with this share of two members' labels swapped, over seeds."""
+    pool = POOLS[turn]
+    found = [replace(pool, seed=seed).measured(swapped) for seed in seeds]
+    about = {name: getattr(pool, name) for name in ("data", "members", "rows", "own", "epsilon")}
+    marks = {mark: spread([each[mark] for each in found]) for mark in found[0]}
+    return {"pool": turn, **about, "swapped": swapped, **marks}
 
 
 if __name__ == "__main__":
