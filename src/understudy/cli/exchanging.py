@@ -311,7 +311,8 @@ def pull(
         if json:
             print_json({"ok": True, "output": str(output), **about, "missing": made.missing})
             return
-        done(f"{len(made.rows):,} rows of {len(releases)} generators in {output}")
+        makers = "one generator" if len(releases) == 1 else f"{len(releases)} generators"
+        done(f"{len(made.rows):,} rows of {makers} in {output}")
         if made.missing:
             lead = "[yellow]–[/] no generator knows "
             print_hanging(Console(), lead, ", ".join(made.missing))
