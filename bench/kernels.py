@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ SERIES = Autoencoder(
 # --- the WAE ---------------------------------------------------------------------------
 
 
+@cache
 def wae_work(cohort: int) -> tuple[layers.Params, Tensor, Batches, Tensor]:
     """Weights, rows, batches and priors of so many clients."""
     rng = Streams.from_seed(0)
@@ -55,6 +57,11 @@ def stacked(start: layers.Params, data: Tensor, plan: Batches, prior: Tensor) ->
 def wae_clients(clients: int) -> None:
     """A plain loop over so many."""
     one_by_one(*wae_work(clients), clients)
+
+
+def wae_stack(clients: int) -> None:
+    """Ours, all of so many at once."""
+    stacked(*wae_work(clients))
 
 
 class PlainWae(nn.Module):
@@ -120,6 +127,7 @@ def _weights(net: nn.Module) -> Tensor:
 # --- the conv VAE ----------------------------------------------------------------------
 
 
+@cache
 def conv_work(clients: int) -> tuple[layers.Params, Tensor, Tensor, Batches, Tensor]:
     """Weights, images, labels, batches and noise of so many clients."""
     rng, each = Streams.from_seed(0), 120
@@ -134,6 +142,11 @@ def conv_work(clients: int) -> tuple[layers.Params, Tensor, Tensor, Batches, Ten
 def conv_clients(clients: int) -> None:
     """A plain loop over so many."""
     conv_one_by_one(*conv_work(clients), clients)
+
+
+def conv_stack(clients: int) -> None:
+    """Ours, all of so many at once."""
+    conv_stacked(*conv_work(clients))
 
 
 def _conv_loss(params: Any, x: Tensor, y: Tensor, weight: Tensor, draw: Tensor) -> Tensor:
@@ -206,6 +219,7 @@ def conv_one_by_one(
 # --- the recurrent WAE -----------------------------------------------------------------
 
 
+@cache
 def series_work(clients: int) -> tuple[layers.Params, Tensor, Batches, Tensor]:
     """Weights, series, batches and priors of so many clients."""
     rng = Streams.from_seed(0)
@@ -286,3 +300,8 @@ def series_one_by_one(
 def series_clients(clients: int) -> None:
     """A plain loop over so many."""
     series_one_by_one(*series_work(clients), clients)
+
+
+def series_stack(clients: int) -> None:
+    """Ours, all of so many at once."""
+    series_stacked(*series_work(clients))

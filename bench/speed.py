@@ -5,9 +5,10 @@
 All sides take turns within one run; ratios are medians over the turns, with one core and with all.
 
 * ``whole_of_kernel``: client updates per second of whole runs (`whole.py`) over those of the
-  training kernel alone on as many cores. The WAE of 18,188 parameters, 2 rows, 10 Adam epochs.
-  ``two_workers``: a run on all cores over one on one. ``whole_vs_cores``: over a loop with
-  ``nn.Module`` and ``torch.optim.Adam`` per client, in a process per core.
+  training kernel alone, in a process per core that has its share of the cohort. The WAE of 18,188
+  parameters, 2 rows, 10 Adam epochs. ``two_workers``: a run on all cores over one on one.
+  ``whole_vs_cores``: over a loop with ``nn.Module`` and ``torch.optim.Adam`` per client, in a
+  process per core.
 * ``conv_vs_cores``, ``recurrent_vs_cores``: the kernel on all cores over such loops, for the
   thesis's conv VAE (SGD) and a recurrent WAE (24 steps of 5 channels, 10 rows, 5 epochs).
 * ``memory_growth``: of the peak resident memory of a run of one round, from the fewest to the most
@@ -28,6 +29,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,61 +106,61 @@ def _agree(ours: Tensor, theirs: Tensor) -> None:
 
 
 def _wae(quick: bool) -> dict[str, Any]:
-    pool = PerCore(kernels.wae_clients)
+    loops, stacks = PerCore(kernels.wae_clients), PerCore(kernels.wae_stack)
     found: dict[str, Any] = {"wae": {}, "whole_of_kernel": {}, "whole_of_kernel_one_core": {}}
-    found |= {"two_workers": {}, "whole_vs_cores": {}, "whole_vs_loop": {}}
+    found |= {"two_workers": {}, "kernel_two": {}, "whole_vs_cores": {}, "whole_vs_loop": {}}
     for cohort in (10, 250) if quick else (10, 50, 250, 1000):
-        turns = take_turns(_wae_sides(cohort, pool, quick), 2 if quick else 5)
+        turns = take_turns(_wae_sides(cohort, loops, stacks, quick), 2 if quick else 5)
         name = str(cohort)
         found["wae"][name] = rates(turns)
         found["whole_of_kernel"][name] = ratio(turns, "whole, all", "kernel, all")
         found["whole_of_kernel_one_core"][name] = ratio(turns, "whole, one", "kernel, one")
         found["two_workers"][name] = ratio(turns, "whole, all", "whole, one")
+        found["kernel_two"][name] = ratio(turns, "kernel, all", "kernel, one")
         found["whole_vs_cores"][name] = ratio(turns, "whole, all", "loop, all")
         found["whole_vs_loop"][name] = ratio(turns, "whole, one", "loop, one")
-    pool.close()
+    loops.close()
+    stacks.close()
     return found
 
 
-def _wae_sides(cohort: int, pool: PerCore, quick: bool) -> dict[str, Side]:
+def _wae_sides(cohort: int, loops: PerCore, stacks: PerCore, quick: bool) -> dict[str, Side]:
     work, updates = kernels.wae_work(cohort), 400 if quick else 2000
-    sample = min(cohort, 25)
+    sample, again = min(cohort, 25), max(1, updates // cohort)
     with torch_threads(1):
         _agree(kernels.stacked(*work), kernels.one_by_one(*work, sample))
 
-    def kernel(cores: int) -> Turn:
-        with torch_threads(cores):
-            return timed(lambda: kernels.stacked(*work), cohort, max(1, updates // cohort))
+    def kernel() -> Turn:
+        with torch_threads(1):
+            return timed(lambda: kernels.stacked(*work), cohort, again)
 
     def plain() -> Turn:
         with torch_threads(1):
             return timed(lambda: kernels.one_by_one(*work, sample), sample, 50 // sample)
 
-    def on_threads(number: int) -> Turn:
+    def on_cores(number: int) -> Turn:
         with torch_threads(number):
             return whole(cohort, updates)
 
     return {
-        "whole, one": lambda: on_threads(1),
-        "whole, all": lambda: on_threads(CORES),
-        "kernel, one": lambda: kernel(1),
-        "kernel, all": lambda: kernel(CORES),
+        "whole, one": lambda: on_cores(1),
+        "whole, all": lambda: on_cores(CORES),
+        "kernel, one": kernel,
+        "kernel, all": lambda: stacks.turn(cohort // CORES, again),
         "loop, one": plain,
-        "loop, all": lambda: pool.turn(50),
+        "loop, all": lambda: loops.turn(50),
     }
 
 
-def _kernel_vs_cores(kernel: Any, clients: int, pool: PerCore, quick: bool) -> tuple[Any, float]:
-    """Rates of a kernel and of the loops, both on all cores, and their ratio."""
-
-    def stacked() -> Turn:
-        with torch_threads(CORES):
-            return timed(kernel, clients)
-
-    each = clients // CORES
-    sides = {"kernel, all": stacked, "loop, all": lambda: pool.turn(each)}
+def _kernel_vs_cores(
+    stack: Callable[[int], None], loop: Callable[[int], None], clients: int, quick: bool
+) -> tuple[Any, float]:
+    """Rates of a kernel and of the loops, both in a process per core, and their ratio."""
+    pools = {"kernel, all": PerCore(stack), "loop, all": PerCore(loop)}
+    sides = {name: partial(pool.turn, clients // CORES) for name, pool in pools.items()}
     turns = take_turns(sides, 3 if quick else 5)
-    pool.close()
+    for pool in pools.values():
+        pool.close()
     return rates(turns), ratio(turns, "kernel, all", "loop, all")
 
 
@@ -166,11 +169,12 @@ def _kernel_vs_cores(kernel: Any, clients: int, pool: PerCore, quick: bool) -> t
 
 def _conv(quick: bool) -> dict[str, Any]:
     """One epoch over 120 images in batches of 32."""
-    work = kernels.conv_work(4 if quick else 12)
+    clients = 4 if quick else 12
+    work = kernels.conv_work(clients)
     with torch_threads(1):
         _agree(kernels.conv_stacked(*work), kernels.conv_one_by_one(*work, 2))
-    kernel, clients = (lambda: kernels.conv_stacked(*work)), len(work[3].steps)
-    found, against = _kernel_vs_cores(kernel, clients, PerCore(kernels.conv_clients), quick)
+    sides = kernels.conv_stack, kernels.conv_clients
+    found, against = _kernel_vs_cores(*sides, clients, quick)
     return {"conv": found, "conv_vs_cores": against}
 
 
@@ -179,11 +183,12 @@ def _conv(quick: bool) -> dict[str, Any]:
 
 def _recurrent(quick: bool) -> dict[str, Any]:
     """Five Adam epochs over ten series each, one batch an epoch."""
-    work = kernels.series_work(20 if quick else 50)
+    clients = 20 if quick else 50
+    work = kernels.series_work(clients)
     with torch_threads(1):
         _agree(kernels.series_stacked(*work), kernels.series_one_by_one(*work, 2))
-    kernel, clients = (lambda: kernels.series_stacked(*work)), len(work[2].steps)
-    found, against = _kernel_vs_cores(kernel, clients, PerCore(kernels.series_clients), quick)
+    sides = kernels.series_stack, kernels.series_clients
+    found, against = _kernel_vs_cores(*sides, clients, quick)
     return {"recurrent": found, "recurrent_vs_cores": against}
 
 

@@ -82,7 +82,7 @@ def timed(work: Callable[[], object], updates: int, again: int = 1) -> Turn:
 
 def study(folder: Path, cohort: int, rounds: int) -> Study:
     """The study, whose rows are put into the folder."""
-    columns = [*(f"f{i}" for i in range(123)), "y"]
+    columns = [*(f"f{i}" for i in range(122)), "y"]  # and the label's two: 124 features
     bits = np.random.default_rng(0).random((2 * SITES, len(columns))) < 0.2
     pd.DataFrame(bits, columns=columns).to_parquet(folder / "rows.parquet")
     kinds = tuple(Column(name, "boolean") for name in columns)
@@ -113,32 +113,35 @@ def whole(cohort: int, updates: int) -> Turn:
     return Turn(cohort * rounds, ended - begun, used - busy)
 
 
-# --- a plain loop on every core ----------------------------------------------------------
+# --- work on every core ------------------------------------------------------------------
 
 
 class PerCore:
-    """Processes that each run a plain loop over clients of their own, on one thread."""
+    """Processes that each do the same work for clients of their own, on one thread."""
 
-    def __init__(self, loop: Callable[[int], None]) -> None:
-        self.loop, self.cores = loop, os.cpu_count() or 1
+    def __init__(self, work: Callable[..., None]) -> None:
+        self.work, self.cores = work, os.cpu_count() or 1
         self.pool = ProcessPoolExecutor(
             self.cores, get_context("spawn"), torch.set_num_threads, (1,)
         )
 
-    def turn(self, clients: int) -> Turn:
-        """So many clients on every core."""
+    def turn(self, clients: int, again: int = 1) -> Turn:
+        """So many clients on every core, again and again."""
         begun = time.perf_counter()
-        busy = sum(self.pool.map(_busy, [self.loop] * self.cores, [clients] * self.cores))
-        return Turn(clients * self.cores, time.perf_counter() - begun, busy)
+        told = ([each] * self.cores for each in (self.work, clients, again))
+        busy = sum(self.pool.map(_busy, *told))
+        updates = clients * self.cores * again
+        return Turn(updates, time.perf_counter() - begun, busy)
 
     def close(self) -> None:
         """End the processes."""
         self.pool.shutdown()
 
 
-def _busy(loop: Callable[[int], None], clients: int) -> float:
+def _busy(work: Callable[[int], None], clients: int, again: int) -> float:
     begun = time.process_time()
-    loop(clients)
+    for _ in range(again):
+        work(clients)
     return time.process_time() - begun
 
 

@@ -33,6 +33,10 @@ class UnderstudyError(Exception):
         self.expected, self.found, self.do = expected, found, do
         super().__init__(f"Expected {expected}; found {found}. Do: {do}")
 
+    def __reduce__(self) -> tuple[type[UnderstudyError], tuple[str, str, str]]:
+        """Errors cross from one process to another."""
+        return type(self), (self.expected, self.found, self.do)
+
 
 class SchemaError(UnderstudyError):
     """The public schema is incomplete or contradicts itself."""

@@ -339,7 +339,7 @@ def engine(
         recipe, names, np.arange(len(data)), data, memory, streams, source,
         np.array(each, np.int64), options.pop("noise", None),
     )  # fmt: skip
-    runtime = InProcess(sites, options.pop("chunk", None))
+    runtime = InProcess(sites, options.pop("chunk", None), torch.get_num_threads())
     ledger = Ledger(folder / "ledger.jsonl")
     gather = PlainSum(recipe.plan, source)
     return Engine(recipe, runtime, gather, ledger, streams, source, **options), ledger

@@ -132,9 +132,8 @@ def test_a_wae_of_ragged_clients_trains_like_each_client_alone():
 @pytest.mark.parametrize(
     "clients, most, size", [(0, 4, 1), (4, 4, 4), (50, 35, 25), (250, 57, 42), (9, 1, 1)]
 )
-def test_chunks_are_equal_and_even_in_number(clients, most, size, monkeypatch):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    assert equal_chunks(clients, most, loop.LEAST_CLIENTS) == size
+def test_chunks_are_equal_and_even_in_number(clients, most, size):
+    assert equal_chunks(clients, most, loop.LEAST_CLIENTS, 2) == size
     chunks = -(-clients // size)
     assert size <= max(1, most)
     assert chunks <= 1 or chunks % 2 == 0 or size == 1

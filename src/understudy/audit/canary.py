@@ -259,8 +259,8 @@ def played(
     made, sites = prepared(probe, Unwritten(), data, rng, len(data))  # type: ignore[arg-type]
     answer = sites.answer
 
-    def listening(task: Task, round: int, clients: np.ndarray) -> Any:
-        sealed, kept = answer(task, round, clients)
+    def listening(task: Task, round: int, clients: np.ndarray, memory: State | None = None) -> Any:
+        sealed, kept = answer(task, round, clients, memory)
         for part in plan.at(round).parts:
             near = torch.from_numpy(probe.near(clients, part))
             if part.where in ("client", "distributed") and bool(near.any()):

@@ -71,12 +71,16 @@ class Sites:
         self.allowance[self.recipe.plan.phase(round)][willing] -= 1
         return willing
 
-    def answer(self, task: Task, round: int, clients: np.ndarray) -> tuple[Sealed, State]:
+    def answer(
+        self, task: Task, round: int, clients: np.ndarray, memory: State | None = None
+    ) -> tuple[Sealed, State]:
         """Train and seal a stack of sites that have joined; and what they are to remember.
 
-        The caller commits that memory (`SiteMemory.scatter`) together with the sealed update.
+        The caller commits that memory (`SiteMemory.scatter`) together with the sealed update. A
+        fork, whose own copy is old, is given ``memory``.
         """
         site = self._site(round, clients)
+        site.memory = site.memory if memory is None else memory
         update, kept = self.recipe.local(task, site)
         return seal(site, update), kept
 

@@ -167,8 +167,7 @@ def in_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterato
             yield made
 
 
-def equal_chunks(members: int, most: int, least: int) -> int:
+def equal_chunks(members: int, most: int, least: int, threads: int) -> int:
     """The size of equal chunks, as many as threads or a multiple: all are busy to the end."""
-    threads = torch.get_num_threads()
     chunks = max(-(-members // most), min(threads, members // least), 1)
     return max(-(-members // (chunks if chunks == 1 else -(-chunks // threads) * threads)), 1)

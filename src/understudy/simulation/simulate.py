@@ -40,6 +40,7 @@ from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import build
 from understudy.release.bundle import MOST_ROWS, Release
 from understudy.release.rebuild import agreed
+from understudy.runtime.forks import cores
 from understudy.runtime.in_process import InProcess
 from understudy.runtime.loopback import Loopback
 from understudy.runtime.networked import Networked
@@ -132,6 +133,8 @@ def _run(study: Study, sites: Sequence[Records] | None, how: _How) -> Release:
             stack.callback(held.memory.close)
             begin(study, recipe.plan, journal, ledger)
             runtime, gather = _reached(study, held, journal, folder, how.apart)
+            if isinstance(runtime, InProcess):
+                stack.callback(runtime.close)
             engine = Engine(
                 recipe,
                 runtime,
@@ -194,7 +197,7 @@ def _reached(
         checked = study.simulation is None or study.simulation.masks == "checked"
         masked = checked and plan.trust == "distributed"  # named sites are few: always
         gather = checked_sum(plan, source, held) if masked else PlainSum(plan, source)
-        return InProcess(held), gather
+        return InProcess(held, workers=cores()), gather
     roster, each = identities(held.names)
     secure = plan.trust == "distributed"
     parties = [Party(own, roster) if secure else None for own in each]

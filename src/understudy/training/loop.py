@@ -152,7 +152,8 @@ def _chunks(batches: Batches, most: int) -> list[Tensor]:
     """Members of one width and similar numbers of steps, at most so many together."""
     members = torch.argsort(batches.steps, descending=True, stable=True)
     alike = [members[batches.widths[members] == width] for width in batches.widths.unique()]
-    sizes = [equal_chunks(len(some), most, LEAST_CLIENTS) for some in alike]
+    threads = torch.get_num_threads()
+    sizes = [equal_chunks(len(some), most, LEAST_CLIENTS, threads) for some in alike]
     return [c for some, size in zip(alike, sizes, strict=True) for c in some.split(size)]
 
 
