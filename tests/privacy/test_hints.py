@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,26 @@ def test_a_cache_that_cannot_be_written_changes_nothing(hints: Path) -> None:
     hints.rmdir()
     hints.write_text("a file where the folder should be")
     assert solved() == honest
+
+
+def test_prices_are_read_where_they_are_only_shown_and_nowhere_else(
+    hints: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`plan` shows what is on disk; what is run, claimed or verified is priced anew."""
+    event, found = Event((2.0,), 0.01, 100), []
+
+    def price(shown: bool) -> float:
+        account._pld_found.cache_clear()  # as in another process
+        with on_disk(prices=shown):
+            return cost([event], DELTA).epsilon
+
+    exact = account._pld_found.__wrapped__
+    monkeypatch.setattr(
+        account, "_pld_found", lru_cache(lambda *asked: found.append(asked) or exact(*asked))
+    )
+    honest = price(shown=True)
+    assert price(shown=True) == honest and len(found) == 1
+    (path,) = hints.iterdir()
+    path.write_text(json.dumps(honest / 2))
+    assert price(shown=True) == honest / 2  # the reader of the folder fools itself alone
+    assert price(shown=False) == honest and len(found) == 2

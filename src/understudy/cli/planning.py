@@ -53,11 +53,11 @@ def cost(path: Path, project: str) -> Costed:
     if study.simulation:
         check_options(study.simulation.split, study.simulation.options)
     sizes = _populations(project)
-    with on_disk():
+    with on_disk(prices=True):
         recipe = build(study)
-    projected = [projection(recipe.plan, n) for n in sizes]
-    found = claims(recipe.plan, "os")
-    return Costed(study, recipe, found, projected, standings(study, recipe.plan))
+        projected = [projection(recipe.plan, n) for n in sizes]
+        found = claims(recipe.plan, "os")
+        return Costed(study, recipe, found, projected, standings(study, recipe.plan))
 
 
 def _populations(text: str) -> list[int]:

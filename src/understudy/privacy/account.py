@@ -150,8 +150,12 @@ def _pld(parts: Parts, delta: float) -> float:
     return _pld_on(parts, delta, 1)
 
 
-@lru_cache(maxsize=512)
 def _pld_on(parts: Parts, delta: float, coarse: int) -> float:
+    return hints.priced((parts, delta, coarse), lambda: _pld_found(parts, delta, coarse))
+
+
+@lru_cache(maxsize=512)
+def _pld_found(parts: Parts, delta: float, coarse: int) -> float:
     rough = _rdp(parts, delta)
     grid = min(1e-4, rough * 1e-4) if rough < 1 else max(1e-4, rough * 1e-5)
     accountant = _accountant("pld", value_discretization_interval=max(coarse * grid, 1e-7))

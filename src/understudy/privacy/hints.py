@@ -1,9 +1,10 @@
-"""Solved noise on disk, so that `plan` and `run` of one study search for it once.
+"""Solved noise on disk, so that `plan` and `run` of one study search for it once; and prices.
 
-What is kept is a hint, never an answer: whoever reads it prices it anew and searches if it does
-not fit, so no file can lower the noise below what keeps ε. It is only used within `on_disk`:
-`verify` rebuilds a plan without it, and refuses a release whose noise is not the searched one. So a
-file that was altered by a little, to more noise, wastes a run.
+The noise that is kept is a hint, never an answer: whoever reads it prices it anew and searches if
+it does not fit, so no file can lower the noise below what keeps ε. It is used within `on_disk`
+alone: `verify` rebuilds a plan without it, and refuses a release whose noise is not the searched
+one. So a file that was altered by a little, to more noise, wastes a run. Prices are read by `plan`
+alone, which only shows them: what is run or claimed is priced anew.
 """
 
 from __future__ import annotations
@@ -20,20 +21,22 @@ from pathlib import Path
 
 from understudy.version import __version__
 
-__all__ = ["kept", "on_disk"]
+__all__ = ["kept", "on_disk", "priced"]
 
 _USED = ContextVar("used", default=False)
+_PRICES = ContextVar("prices", default=False)
 _SOLVERS = ("dp-accounting", "numpy", "scipy")
 
 
 @contextmanager
-def on_disk() -> Iterator[None]:
-    """Look for hints, and leave some, in the user's cache folder."""
-    token = _USED.set(True)
+def on_disk(prices: bool = False) -> Iterator[None]:
+    """Look for hints, or prices too, in the user's cache folder, and leave some there."""
+    tokens = _USED.set(True), _PRICES.set(prices)
     try:
         yield
     finally:
-        _USED.reset(token)
+        _USED.reset(tokens[0])
+        _PRICES.reset(tokens[1])
 
 
 def kept(problem: object, fits: Callable[[float], bool], solve: Callable[[], float]) -> float:
@@ -44,6 +47,18 @@ def kept(problem: object, fits: Callable[[float], bool], solve: Callable[[], flo
     if (hint := _read(path)) is not None and fits(hint):
         return hint
     found = solve()
+    _write(path, found)
+    return found
+
+
+def priced(problem: object, find: Callable[[], float]) -> float:
+    """What was found before, where that may be believed, or is found now."""
+    if not _PRICES.get():
+        return find()
+    path = _path(problem)
+    if (known := _read(path)) is not None:
+        return known
+    found = find()
     _write(path, found)
     return found
 
