@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from multiprocessing import active_children
 from pathlib import Path
 
 import numpy as np
@@ -26,10 +27,12 @@ from understudy.errors import (
     StudyError,
     UnderstudyError,
 )
+from understudy.nets.stacked import torch_threads
 from understudy.privacy.account import cost
 from understudy.privacy.ledger import Ledger, read_entries, receipts_in
 from understudy.release import archive
 from understudy.release.verify import verify
+from understudy.runtime import in_process
 from understudy.simulation import run, run_apart, simulate
 from understudy.study import Study
 
@@ -81,6 +84,25 @@ def test_a_seed_repeats_a_run_and_marks_it(tmp_path: Path) -> None:
     assert not torch.equal(means[0], means[2])
     assert {release.source for release in found} == {"simulation"}
     assert any("simulation" in c for c in found[0].claims[0].caveats)
+
+
+def test_two_cores_make_the_release_of_one(tmp_path: Path) -> None:
+    """FedVAE's encoders stay with the sites, in a file that forks do not write to."""
+    public = schema()
+    asked = {
+        "study": {"name": "s", "recipe": "fedvae", "rounds": 3},
+        "privacy": {"noise": 1.0},
+        "recipe": {"widths": [4], "decoder_widths": [4], "latent": 2, "warm_start": 0.0},
+        "simulation": {"data": "-", "sites": 6},
+    }
+    found = []
+    for cores in (1, 2):
+        with torch_threads(cores), pytest.MonkeyPatch.context() as patched:
+            patched.setattr(in_process, "_WORTH", 1)
+            made = Study.parse(asked, schema=public)
+            found.append(run(made, rows(6), seed=0, out=tmp_path / str(cores)))
+        assert not active_children()
+    assert found[0].model_hash == found[1].model_hash
 
 
 @pytest.mark.parametrize("masks", ["off", "checked"])

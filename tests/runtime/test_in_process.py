@@ -40,16 +40,16 @@ def test_chunks_change_nothing(tmp_path: Path, kind, chunk: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [ToySum, ToyMean])
-def test_threads_change_nothing_and_answers_come_in_order(tmp_path: Path, kind) -> None:
+def test_forks_change_nothing_and_answers_come_in_order(tmp_path: Path, kind) -> None:
     plain = totals(runtime(tmp_path, kind), [0, 2, 3, 5, 6])
     with torch_threads(2):
         found = runtime(tmp_path, kind, chunk=1)
         other = totals(found, [0, 2, 3, 5, 6])
         assert torch.get_num_threads() == 2
-    assert all(torch.equal(plain[name], other[name]) for name in plain)
+    assert found._forks is not None and all(torch.equal(plain[name], other[name]) for name in plain)
 
 
-def test_what_fails_at_a_site_in_a_thread_is_told(tmp_path: Path, monkeypatch) -> None:
+def test_what_fails_at_a_site_in_a_fork_is_told(tmp_path: Path, monkeypatch) -> None:
     def broken(self, *_):
         raise PrivacyError("an update", "none", "fix the recipe")
 
@@ -57,6 +57,21 @@ def test_what_fails_at_a_site_in_a_thread_is_told(tmp_path: Path, monkeypatch) -
     with torch_threads(2), pytest.raises(PrivacyError, match="fix the recipe"):
         totals(runtime(tmp_path, chunk=2), [0, 1, 2, 3, 4])
     assert torch.get_num_threads() == 1
+
+
+def test_forks_are_made_once_and_only_where_there_is_work_for_them(tmp_path: Path) -> None:
+    with torch_threads(2):
+        found = runtime(tmp_path, chunk=4)
+    task = found.sites.recipe.task({}, 0)
+    for cohort in ([], [1, 2]):
+        list(found.exchange(task, 0, np.array(cohort, np.int64)))
+        assert found._forks is None
+    list(found.exchange(task, 0, np.array([0, 3, 4, 5, 6])))
+    made = found._forks
+    list(found.exchange(task, 1, np.array([0, 1, 2, 3, 4, 5, 6])))
+    assert found._forks is made is not None
+    found.close()
+    assert found._forks is None
 
 
 def test_what_all_sites_share_does_not_make_stacks_smaller(tmp_path: Path) -> None:

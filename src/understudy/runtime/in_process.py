@@ -55,7 +55,7 @@ class InProcess:
 
     def _answers(self, task: Task, round: int, chunks: list[np.ndarray]) -> Iterator[Answer]:
         """Of every chunk, in order."""
-        if self.workers == 1 or len(chunks) == 1:
+        if self.workers == 1 or len(chunks) <= 1:
             yield from (self.sites.answer(task, round, clients) for clients in chunks)
             return
         if self._forks is None:
