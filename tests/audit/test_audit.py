@@ -13,6 +13,7 @@ from contracts.toys import toys
 from understudy.audit import audit, replay
 from understudy.audit.canary import Canaries, canaries
 from understudy.audit.evidence import Rates, least_epsilon, one_run_bound, separate_bound
+from understudy.audit.inputs import handed, inputs
 from understudy.audit.replay import Replay
 from understudy.audit.runs import many_runs, tiny
 from understudy.audit.whole import Audit, Measured
@@ -136,6 +137,37 @@ def test_many_runs_stay_below_the_claim_until_the_noise_is_halved(
     assert least() > told.epsilon
 
 
+def by_rows(name: str, epsilon: float, runs: int = 1000):
+    unit, trust, tables = CASES[name]
+    price = {"epsilon_per_update": epsilon} if name == "signds" else {"noise": None}
+    privacy = price if name == "signds" else {**price, "epsilon": epsilon}
+    recipe = small_recipe(name, unit, trust, privacy=privacy, **tables)
+    for claim in claims(recipe.plan, "os"):
+        found = handed(recipe, claim)
+        told = inputs(recipe.plan, claim, found, runs, rng=Streams.from_seed(0))
+        if told is not None:
+            yield claim, told.least
+
+
+@pytest.mark.parametrize("name", ["fedmoments", *(broken(n, n) for n in list(CASES)[1:])])
+def test_worst_case_rows_stay_below_the_claim_and_are_told_from_none(name: str) -> None:
+    found = list(by_rows(name, 8.0))
+    assert found
+    for claim, least in found:
+        assert 0.15 * claim.epsilon < least <= claim.epsilon
+
+
+def test_worst_case_rows_show_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    halved(monkeypatch)
+    assert all(least > claim.epsilon for claim, least in by_rows("fedmoments", 8.0))
+
+
+@pytest.mark.slow
+def test_worst_case_rows_show_a_clip_that_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    unclipped(monkeypatch)
+    assert all(least > claim.epsilon for claim, least in by_rows("dpd_fvae", 4.0))
+
+
 @pytest.mark.slow
 def test_shares_of_a_schedule_are_listened_to_in_the_round_of_the_canary() -> None:
     """Others are called to the other rounds: what they send says nothing of it."""
@@ -208,7 +240,8 @@ def test_a_bound_above_the_claim_fails_the_whole_audit(toys: None) -> None:
     assert claim.epsilon is not None
     for over in (-0.1, 0.1):
         found = Canaries(0.0, claim.epsilon + over, Rates(0.1, 0.1, 9), 1)
-        for bound in (Measured(claim, found), Measured(claim, None, found)):
+        each = Measured(claim, None, None, "", found)
+        for bound in (Measured(claim, found), Measured(claim, None, found), each):
             told = Audit("s", "toy-mean", fine, (bound,))
             assert bool(told.failures) == (over > 0) == told.to_dict()["claims"][0]["broken"]
     with pytest.raises(AuditError, match="at least"):

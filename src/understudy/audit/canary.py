@@ -36,7 +36,7 @@ from understudy.privacy.respond import Response
 from understudy.privacy.select import Selection
 from understudy.rng import Streams
 
-__all__ = ["Canaries", "Probe", "canaries", "played", "probed"]
+__all__ = ["Canaries", "Probe", "canaries", "evidence", "played", "probed"]
 
 ROUNDS = 12
 FAR = 1e4  # times the bound
@@ -170,7 +170,7 @@ class Probe:
         seen = [p for p in phase.parts if p.where == "server" or p.name in self.heard]
         joint = [self._power(p, phase, total[p.name]) for p in seen if p.joint]
         if joint:
-            self.score = self.score + _evidence(sum(joint), phase.rate)
+            self.score = self.score + evidence(sum(joint), phase.rate)
         for part in seen:
             if not part.joint:
                 self.score = self.score + self._apart(part, phase, total[part.name])
@@ -187,7 +187,7 @@ class Probe:
             return torch.cat(self.heard[part.name]).double().flatten().numpy() - 0.5
         seen = self.heard[part.name] if part.where == "step" else [total]
         powers = (self._power(part, phase, one) for one in seen)
-        return np.sum([_evidence(power, mechanism.rate) for power in powers], axis=0)
+        return np.sum([evidence(power, mechanism.rate) for power in powers], axis=0)
 
     def _power(self, part: Part, phase: Phase, total: Tensor) -> np.ndarray:
         """μx − μ²/2 along each canary, in promised deviations; 2μx where signs differ."""
@@ -243,7 +243,7 @@ def _directions(x: Tensor, part: Part) -> Tensor:
     return found.scatter_(2, place, far).reshape(len(x), size)
 
 
-def _evidence(power: Any, rate: float | None) -> np.ndarray:
+def evidence(power: Any, rate: float | None) -> np.ndarray:
     """The logarithm of the likelihood ratio where a canary is in a sample of this rate."""
     if rate is None or rate >= 1:
         return np.asarray(power)

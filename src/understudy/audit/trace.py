@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import torch
 
 from understudy.data.columns import Columns
 from understudy.data.shards import Shards
+from understudy.federation import engine
 from understudy.federation.engine import Engine
 from understudy.federation.gather import PlainSum
 from understudy.federation.memory import Memories, SiteMemory
@@ -103,24 +104,47 @@ def traced(
     data: Shards,
     silent: tuple[int, ...] = (),
     chunk: int | None = 1,
+    first: int = 0,
 ) -> Trace:
-    """A whole run of the real engine, ``chunk`` sites at a time, with frozen mechanisms."""
+    """A whole run of the real engine, ``chunk`` sites at a time, with frozen mechanisms.
+
+    With ``first``, only so many rounds, and everyone is in every cohort and every batch.
+    """
     trace = Trace()
     folder.mkdir()
     ledger = Ledger(folder / "ledger.jsonl")
     made, sites = prepared(recipe, ledger, data, Streams.from_seed(SEED), chunk)
     sites.allowance[:, list(silent)] = 0
     with ledger, one_thread(), ExitStack() as stack:  # traces are compared in their order
-        for target, name, value in _patches(trace, recipe, sites):
+        every = _everyone(len(data)) if first else []
+        for target, name, value in (*_patches(trace, recipe, sites, first), *every):
             stack.enter_context(patch.object(target, name, value))
-        trace.state = made.train()
+        with suppress(_Enough):
+            trace.state = made.train()
     trace.ledger = (folder / "ledger.jsonl").read_text(encoding="utf-8")
     return trace
 
 
-def _patches(trace: Trace, recipe: Recipe, sites: Sites) -> list[tuple[Any, str, Callable]]:
+class _Enough(Exception):
+    """As many rounds as are wanted."""
+
+
+def _everyone(sites: int) -> list[tuple[Any, str, Callable]]:
+    def cohort(*asked: Any, **more: Any) -> np.ndarray:
+        return np.arange(sites)
+
+    def coins(self: Draws, counts: Any, rate: float) -> np.ndarray:
+        return np.ones(int(np.sum(counts)), bool)
+
+    drawn: list[tuple[Any, str, Callable]] = [(Draws, "coins_each", coins)]
+    return drawn + [(engine, name, cohort) for name in ("draw_cohort", "scheduled")]
+
+
+def _patches(
+    trace: Trace, recipe: Recipe, sites: Sites, first: int = 0
+) -> list[tuple[Any, str, Callable]]:
     found: list[tuple[Any, str, Callable]] = [
-        (sites, "answer", _watched(trace, recipe, sites.answer)),
+        (sites, "answer", _watched(trace, recipe, sites.answer, first)),
         (IntegerGaussian, "_rounded", _noted_rounding(trace, IntegerGaussian._rounded)),
     ]
     for noised in (Gaussian, IntegerGaussian):
@@ -130,10 +154,12 @@ def _patches(trace: Trace, recipe: Recipe, sites: Sites) -> list[tuple[Any, str,
     return found
 
 
-def _watched(trace: Trace, recipe: Recipe, answer: Callable) -> Callable:
+def _watched(trace: Trace, recipe: Recipe, answer: Callable, first: int) -> Callable:
     """Note what leaves a stack of sites, and whether a server that is trusted sees too much."""
 
     def watched(task: Task, round: int, clients: np.ndarray) -> tuple[Sealed, State]:
+        if first and round >= first:
+            raise _Enough
         sealed, kept = answer(task, round, clients)
         trace.sealed.append((sealed.kind, sealed.round, sealed.receipts, sorted(sealed.parts)))
         if sealed.kind == "entrusted" and recipe.plan.unit == "site":

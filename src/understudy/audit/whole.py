@@ -1,7 +1,8 @@
 """The whole audit of a study: replay, and lower bounds on ε beside each claim.
 
 No real row is read and nothing is spent: rows are made up within the public bounds, and canaries
-are in the place of updates. What is found proves a defect; what is not found proves nothing.
+are in the place of updates or of rows. What is found proves a defect; what is not found proves
+nothing.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from typing import Any
 
 from understudy.audit.canary import Canaries, canaries
 from understudy.audit.evidence import CONFIDENCE
+from understudy.audit.inputs import handed, inputs
 from understudy.audit.replay import Replay, replay
 from understudy.audit.runs import RUNS, many_runs, tiny
 from understudy.errors import AuditError, StudyError
+from understudy.federation.recipe import Recipe
 from understudy.privacy.claim import Claim, claims
-from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import build
 from understudy.rng import Streams
 from understudy.study import Study
@@ -33,18 +35,20 @@ Tick = Callable[[str, int, int], None]
 class Measured:
     """A claim, and what canaries in one run, and one in each of many ``runs``, measured.
 
-    None where it was not tried; ``reason`` where nothing was.
+    ``rows``: worst-case rows in the place of worst-case updates. None where it was not tried;
+    ``reason`` where nothing was.
     """
 
     claim: Claim
     found: Canaries | None
     runs: Canaries | None = None
     reason: str = ""
+    rows: Canaries | None = None
 
     @property
     def least(self) -> float | None:
         """The largest of all lower bounds."""
-        tried = [one for one in (self.found, self.runs) if one is not None]
+        tried = [one for one in (self.found, self.runs, self.rows) if one is not None]
         return max((one.least for one in tried), default=None)
 
     @property
@@ -110,6 +114,7 @@ def _plain(bound: Measured) -> dict[str, Any]:
         "broken": bound.broken,
         "canaries": None if found is None else asdict(found),
         "many_runs": None if bound.runs is None else asdict(bound.runs),
+        "input_canaries": None if bound.rows is None else asdict(bound.rows),
         "reason": bound.reason,
     }
 
@@ -137,27 +142,28 @@ def audit(
     replayed = replay(study, progress=progress)
     if only_replay:
         return Audit(study.name, study.recipe, replayed)
-    plan, streams = build(study).plan, rng or Streams.from_seed(None)
-    times = (RUNS if tiny(plan) else 0) if runs is None else runs
-    told, found = claims(plan, "os"), []
+    recipe, streams = build(study), rng or Streams.from_seed(None)
+    times = (RUNS if tiny(recipe.plan) else 0) if runs is None else runs
+    told, found = claims(recipe.plan, "os"), []
     for i, claim in enumerate(told):
         progress("canaries", i, len(told))
         own = streams.child("claim", i)
-        found.append(_measured(plan, claim, (many, times), own, progress))
+        found.append(_measured(recipe, claim, (many, times), own, progress))
     progress("canaries", len(told), len(told))
     return Audit(study.name, study.recipe, replayed, tuple(found))
 
 
 def _measured(
-    plan: PrivacyPlan, claim: Claim, counts: tuple[int, int], rng: Streams, progress: Tick
+    recipe: Recipe, claim: Claim, counts: tuple[int, int], rng: Streams, progress: Tick
 ) -> Measured:
     """The bounds of one claim, from so many canaries in one run and so many runs."""
-    many, runs = counts
+    plan, (many, runs) = recipe.plan, counts
 
     def tick(done: int, total: int) -> None:
         progress("many runs", done, total)
 
     one = canaries(plan, claim, many, rng=rng)
     each = many_runs(plan, claim, runs, rng=rng.child("runs"), tick=tick) if runs else None
+    rows = inputs(plan, claim, handed(recipe, claim), many, rng=rng.child("rows"))
     reason = "" if one or each else (APART if claim.private else "nothing is promised")
-    return Measured(claim, one, each, reason)
+    return Measured(claim, one, each, reason, rows)

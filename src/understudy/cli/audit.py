@@ -42,8 +42,8 @@ def audit(
 
     A replay runs the recipe on neighbouring data and names the part that moves further than it
     declares. Canaries then measure how well the worst update can be told from none: many in one
-    run, and for tiny studies one in many runs. An audit falsifies, it never certifies. If a claim
-    is proved wrong, the exit code is 11.
+    run, and for tiny studies one in many runs; and how well the worst row or site can be told from
+    none. An audit falsifies, it never certifies. If a claim is proved wrong, the exit code is 11.
 
     Examples:
 
@@ -93,14 +93,14 @@ def show(found: Audit, out: Path) -> None:
 
 
 def _table(found: Audit) -> Table:
-    """A line for each claim: what it says, and what was measured, in one run and in many."""
+    """A line for each claim: what it says, and what was measured in each way."""
     table = Table(header_style="dim")
-    for heading in ("claim", "unit", "ε claimed", "ε at least", "in many runs", ""):
+    for heading in ("claim", "unit", "ε claimed", "ε at least", "in many runs", "by rows", ""):
         table.add_column(heading, justify="left" if heading in ("claim", "unit", "") else "right")
     for b in found.bounds:
         claimed = "–" if b.claim.epsilon is None else f"{b.claim.epsilon:.3g}"
         said = "[red]broken[/]" if b.broken else b.reason or "[green]not falsified[/]"
         told = f"against {b.claim.adversary}, {b.claim.relation}"
-        least = ("–" if one is None else f"{one.least:.3g}" for one in (b.found, b.runs))
+        least = ("–" if one is None else f"{one.least:.3g}" for one in (b.found, b.runs, b.rows))
         table.add_row(told, b.claim.unit, claimed, *least, said)
     return table
