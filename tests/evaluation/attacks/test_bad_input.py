@@ -22,7 +22,7 @@ from understudy.privacy.claim import Claim
 from understudy.rng import Streams
 from understudy.simulation import run
 
-from ..conftest import CLAIM, TABLE, FakeRelease, table_rows
+from ..conftest import CLAIM, IMAGES, TABLE, FakeRelease, image_rows, table_rows
 
 
 def frame(n: int, seed: int) -> pd.DataFrame:
@@ -98,3 +98,50 @@ def test_a_release_of_a_classifier_has_no_rows_to_attack(tmp_path: Path) -> None
     with pytest.raises(UnderstudyError, match="classifier"):
         evaluate(made, squares(60), tmp_path / "out", test=squares(90, 1), attacks=True)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "change, members, said",
+    [
+        (lambda rows: rows, 3, "at least 30 members"),
+        (lambda rows: rows.assign(ill=True), 90, ""),
+        (lambda rows: rows.assign(score=np.nan), 90, ""),
+        (lambda rows: frame(90, 1), 90, "also among the members"),
+    ],
+    ids=["fewer rows than folds", "one class", "no value in a column", "members as controls"],
+)
+def test_a_whole_report_is_made_of_odd_rows_and_says_what_is_missing(
+    tmp_path: Path, shorten, change: Callable, members: int, said: str
+) -> None:
+    shorten(5)
+    files = [tmp_path / name for name in ("real.csv", "test.csv")]
+    for path, rows in zip(files, (frame(members, 1), frame(90, 2)), strict=True):
+        change(rows).to_csv(path, index=False)
+    release = FakeRelease(TABLE, table_rows)
+    found = evaluate(release, files[0], tmp_path / "out", test=files[1], attacks=True)
+    assert found.attacks is not None
+    page = " ".join(found.report.read_text("utf-8").split())
+    assert bool(found.attacks.found) == (not said) and said in found.attacks.headline
+    assert found.attacks.headline in page
+
+
+def test_a_report_on_a_release_without_a_claim_says_that_nothing_bounds_an_attack(
+    tmp_path: Path, shorten
+) -> None:
+    shorten(5)
+    release = FakeRelease(TABLE, table_rows, claims=(replace(CLAIM, epsilon=None),))
+    files = [tmp_path / name for name in ("real.csv", "test.csv")]
+    for n, path in enumerate(files):
+        frame(90, n).to_csv(path, index=False)
+    found = evaluate(release, files[0], tmp_path / "out", test=files[1], attacks=True)
+    assert found.attacks is not None and found.attacks.bound is None
+    assert "nothing bounds an attack" in " ".join(found.report.read_text("utf-8").split())
+
+
+def test_images_of_one_class_are_attacked_but_not_rebuilt() -> None:
+    sides = [image_rows(90, np.random.default_rng(seed)) for seed in (1, 2, 3)]
+    rows = [Rows(side.x, np.zeros_like(side.y)) for side in sides]
+    tick = lambda *done: None  # noqa: E731
+    found = attack(IMAGES, tuple(rows), (CLAIM,), rng=Streams.from_seed(0), progress=tick)
+    assert found.inversion is None and any("one class only" in why for why in found.missing)
+    assert found.found
