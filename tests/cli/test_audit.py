@@ -49,8 +49,9 @@ def test_a_sound_study_is_not_falsified_and_no_rows_are_needed(study: Path) -> N
     found = json.loads((out / "audit.json").read_text("utf-8"))
     assert found["failures"] == [] and found["replay"]["used"] > 0.5
     assert found["claims"][0]["at_least"] <= found["claims"][0]["claimed"] == pytest.approx(2, 1e-2)
-    assert found["claims"][0]["many_runs"]["rounds"] == 2 and "in many runs" in done.output
-    assert found["claims"][0]["input_canaries"]["rounds"] == 2 and "by rows" in done.output
+    for way in ("canaries", "many_runs", "input_canaries"):
+        assert found["claims"][0][way]["rounds"] == 2
+    assert "not falsified" in done.output
     assert CliRunner().invoke(app, asked).exit_code == 9
 
 

@@ -46,10 +46,20 @@ class Measured:
     rows: Canaries | None = None
 
     @property
+    def tried(self) -> dict[str, float]:
+        """The lower bound of each way in which it was tried."""
+        ways = {"canaries": self.found, "many runs": self.runs, "rows": self.rows}
+        return {way: one.least for way, one in ways.items() if one is not None}
+
+    @property
     def least(self) -> float | None:
         """The largest of all lower bounds."""
-        tried = [one for one in (self.found, self.runs, self.rows) if one is not None]
-        return max((one.least for one in tried), default=None)
+        return max(self.tried.values(), default=None)
+
+    @property
+    def way(self) -> str:
+        """How the largest was found."""
+        return max(self.tried, key=self.tried.__getitem__, default="")
 
     @property
     def broken(self) -> bool:

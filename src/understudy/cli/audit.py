@@ -93,14 +93,13 @@ def show(found: Audit, out: Path) -> None:
 
 
 def _table(found: Audit) -> Table:
-    """A line for each claim: what it says, and what was measured in each way."""
+    """A line for each claim: what it says, and the largest of all lower bounds."""
     table = Table(header_style="dim")
-    for heading in ("claim", "unit", "ε claimed", "ε at least", "in many runs", "by rows", ""):
-        table.add_column(heading, justify="left" if heading in ("claim", "unit", "") else "right")
+    for heading in ("claim", "unit", "ε claimed", "ε at least", "by", ""):
+        table.add_column(heading, justify="right" if heading.startswith("ε") else "left")
     for b in found.bounds:
-        claimed = "–" if b.claim.epsilon is None else f"{b.claim.epsilon:.3g}"
         said = "[red]broken[/]" if b.broken else b.reason or "[green]not falsified[/]"
         told = f"against {b.claim.adversary}, {b.claim.relation}"
-        least = ("–" if one is None else f"{one.least:.3g}" for one in (b.found, b.runs, b.rows))
-        table.add_row(told, b.claim.unit, claimed, *least, said)
+        figures = ("–" if e is None else f"{e:.3g}" for e in (b.claim.epsilon, b.least))
+        table.add_row(told, b.claim.unit, *figures, b.way, said)
     return table
