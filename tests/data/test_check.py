@@ -80,8 +80,20 @@ def test_wrong_cells_are_told_in_the_words_of_the_file(tmp_path) -> None:
     text = "born,smokes\n01.02.1970,ja\n30.02.1970,vielleicht\n"
     schema = Schema("table", "t", 5, columns)
     found = [f.text for f in findings(tmp_path, text, schema) if f.level == "error"]
-    assert found == ["1 cell is not days as %d.%m.%Y", "1 cell is not nein or ja"]
+    first = ", the first in row 2 below the header"
+    assert found == [f"1 cell is not days as %d.%m.%Y{first}", f"1 cell is not nein or ja{first}"]
     with pytest.raises(DataError, match=r"days as %d.%m.%Y in column 'born'[^$]*in row 2"):
+        read(tmp_path / "rows.csv", schema)
+
+
+def test_days_are_expected_as_most_of_the_file_has_them(tmp_path) -> None:
+    """A schema that states no format must not be told that all days are wrong."""
+    days = [f"{day:02}.01.1970" for day in range(13, 29)]
+    text = "born\n" + "\n".join([*days, "31.02.1970", "1970"])
+    schema = Schema("table", "t", 50, (Column("born", "date", "1900-01-01", "2000-12-31"),))
+    (error,) = (f for f in findings(tmp_path, text, schema) if f.level == "error")
+    assert error.text == "2 cells are not days as %d.%m.%Y, the first in row 17 below the header"
+    with pytest.raises(DataError, match=r"days as %d.%m.%Y in column 'born'"):
         read(tmp_path / "rows.csv", schema)
 
 
@@ -115,7 +127,10 @@ def test_a_header_alone_fits_without_rows(tmp_path, kind: str) -> None:
 
 def test_missing_labels_are_filled_or_left_out_never_declared(tmp_path) -> None:
     error = findings(tmp_path, "age,ward,ill\n3,a,\n")[-1]
-    assert error.text == "1 cell is missing; fill them, or leave the rows out"
+    said = (
+        "1 cell is missing, the first in row 1 below the header; fill them, or leave the rows out"
+    )
+    assert error.text == said
     error = findings(tmp_path, "age,ward,ill\n3,,1\n")[-1]
     assert "set missing = true" in error.text
     (tmp_path / "rows.csv").write_text("age,ward,ill\n3,a,\n")

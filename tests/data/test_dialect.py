@@ -74,6 +74,11 @@ def test_files_in_any_dialect_hold_the_same_rows(tmp_path, data: bytes) -> None:
     assert rows(read(packed, SCHEMA).frame) == ROWS
 
 
+def test_the_line_that_excel_puts_first_is_said(tmp_path) -> None:
+    put(tmp_path, b"sep=,\r\na,b\r\n1,2\r\n")
+    assert find_dialect(tmp_path / "rows.csv").describe() == ["a first line sep=, is passed over"]
+
+
 def test_tabs_come_as_tsv_or_txt_and_go_out_as_tsv(tmp_path) -> None:
     for name in ("rows.tsv", "rows.txt", "rows.TSV.gz"):
         data = gzip.compress(TABS.encode()) if name.endswith("gz") else TABS.encode()

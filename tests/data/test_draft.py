@@ -602,12 +602,43 @@ def test_a_label_is_drafted_as_classes_or_as_a_number(tmp_path, cells, kind, rem
     assert remark in text
 
 
+def test_missing_labels_are_said_where_the_draft_is_made(tmp_path) -> None:
+    frame = table().assign(result=[None, *["a", "b"] * 19, "b"])
+    _, warnings = drafted(tmp_path, frame, label="result")
+    assert any("Some rows have no label" in warning for warning in warnings)
+
+
 def test_a_constant_label_is_left_to_a_human(tmp_path) -> None:
     text, _ = drafted(tmp_path, table().assign(result="yes"), label="result")
     assert "nothing to predict" in text
     assert "yes" not in text.split("[columns.result]")[1]
     with pytest.raises(SchemaError, match="unclassified: result"):
         Schema.parse(text)
+
+
+def test_a_boolean_without_variety_is_called_constant(tmp_path) -> None:
+    text, _ = drafted(tmp_path, table().assign(alive="yes", ill=["yes", "no"] * 20))
+    alive, ill = (text.split(f"[columns.{name}]")[1].split("[")[0] for name in ("alive", "ill"))
+    assert "the same value everywhere" in alive and "the same value everywhere" not in ill
+
+
+@pytest.mark.parametrize("clock", ["", " 13:45"])
+def test_days_in_two_orders_are_called_that(tmp_path, clock: str) -> None:
+    both = [
+        f"{13 + i % 15}/02/2021{clock}" if i % 2 else f"02/{13 + i % 15}/2021{clock}"
+        for i in range(40)
+    ]
+    text, warnings = drafted(tmp_path, table().assign(seen=both))
+    assert any("seen (days in two orders" in warning for warning in warnings)
+    assert "/02/2021" not in text
+
+
+def test_days_are_said_to_be_days(tmp_path) -> None:
+    days = pd.date_range("2021-03-04", periods=40)
+    frame = table().assign(day=days.strftime("%d.%m.%Y"), time=days.strftime("%d.%m.%Y %H:%M"))
+    text, _ = drafted(tmp_path, frame)
+    assert "written with days as %d.%m.%Y\n" in text
+    assert "written with times as %d.%m.%Y %H:%M\n" in text
 
 
 def test_time_stamps_are_a_kind_of_their_own(tmp_path) -> None:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pandas.api import types
 
 from understudy.data.column import Column, bounds
-from understudy.data.form import ISO, Form
+from understudy.data.form import ISO, Form, times_as
 from understudy.data.forms import find_form
 from understudy.data.moments import read_times
 from understudy.data.numerals import plain_numbers, read_numbers
@@ -27,7 +27,8 @@ from understudy.data.texts import is_text, text_array, texts
 from understudy.errors import DataError
 
 __all__ = [
-    "TRUTHS", "Cells", "bounds", "expected", "read_cells", "settle", "texts", "to_array", "truths",
+    "TRUTHS", "Cells", "bounds", "expected", "first_row", "read_cells", "settle", "texts",
+    "to_array", "truths",
 ]  # fmt: skip
 
 _NO = ("false", "no", "n", "f", "0", "0.0", "nein", "non", "nej", "falsch", "faux", "off")
@@ -81,13 +82,12 @@ def read_cells(
     return Cells(np.where(missing, np.nan, values), missing, wrong & ~missing)
 
 
-def expected(column: Column) -> str:
-    """What its cells are to be, in words."""
+def expected(column: Column, form: Form | None = None) -> str:
+    """What its cells are to be, in words; days and times as the schema or the file has them."""
     if column.words:
         return " or ".join(column.words)
-    if column.format:
-        return f"{'days' if column.kind == 'date' else 'times'} as {column.format}"
-    return _RULES[column.kind]
+    format = column.format or (form.format if form else "")
+    return times_as(format) if format not in ("", ISO) else _RULES[column.kind]
 
 
 def truths(column: Column) -> dict[str, float]:
@@ -97,7 +97,9 @@ def truths(column: Column) -> dict[str, float]:
     return own if collide else TRUTHS | own
 
 
-def settle(column: Column, cells: Cells, *, is_label: bool = False) -> Cells:
+def settle(
+    column: Column, cells: Cells, form: Form | None = None, *, is_label: bool = False
+) -> Cells:
     """Apply the public rules: unknown categories become ``other``; the rest is refused."""
     wrong, missing = int(cells.wrong.sum()), int(cells.missing.sum())
     values = cells.values
@@ -105,8 +107,8 @@ def settle(column: Column, cells: Cells, *, is_label: bool = False) -> Cells:
         values = np.where(cells.wrong, column.categories.index(column.other), values)
     elif wrong:
         raise DataError(
-            f"{expected(column)} in column {column.name!r}",
-            f"{wrong} rows that are not{_first(cells.wrong)}",
+            f"{expected(column, form)} in column {column.name!r}",
+            f"{wrong} rows that are not{first_row(cells.wrong)}",
             "correct the rows, or name a public category as other"
             if column.kind == "categorical"
             else "correct the rows",
@@ -114,13 +116,14 @@ def settle(column: Column, cells: Cells, *, is_label: bool = False) -> Cells:
     if missing and not column.missing:
         raise DataError(
             f"no missing cells in column {column.name!r}",
-            f"{missing} rows with one{_first(cells.missing)}",
+            f"{missing} rows with one{first_row(cells.missing)}",
             FILL_LABEL if is_label else "fill them, or set missing = true in the schema",
         )
     return Cells(values, cells.missing, np.zeros_like(cells.wrong))
 
 
-def _first(rows: np.ndarray) -> str:
+def first_row(rows: np.ndarray) -> str:
+    """Where to look first, as the end of a sentence."""
     return f", the first in row {int(rows.argmax()) + 1} below the header"
 
 

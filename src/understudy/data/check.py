@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from understudy.data.cells import FILL_LABEL, bounds, expected, read_cells
+from understudy.data.cells import FILL_LABEL, bounds, expected, first_row, read_cells
 from understudy.data.encode import encode
 from understudy.data.form import Form
 from understudy.data.keeping import broken
@@ -122,13 +122,17 @@ def _check_column(
         text = f"{many} {column.other!r}"
         found.append(Finding("note", text, column.name, wrong))
     elif wrong:
-        text = f"{_cells(wrong)} not {expected(column)}"
+        text = f"{_cells(wrong)} not {expected(column, form)}"
         if column.kind == "categorical":
-            text = f"{_cells(wrong)} none of the public categories; set other, or correct them"
+            text = f"{_cells(wrong)} none of the public categories"
+        text += first_row(read.wrong)
+        text += "; set other, or correct them" if column.kind == "categorical" else ""
         found.append(Finding("error", text, column.name, wrong))
     if missing:
         level, rule = _missing_rule(schema, column)
-        found.append(Finding(level, f"{_cells(missing)} missing{rule}", column.name, missing))
+        first = first_row(read.missing) if level == "error" else ""
+        text = f"{_cells(missing)} missing{first}{rule}"
+        found.append(Finding(level, text, column.name, missing))
     if column.low is not None:
         found += _clamped(column, read.values)
     return found

@@ -76,7 +76,8 @@ class FileForm:
 class Dialect:
     """``skip`` lines stand before the header; ``padded``: blanks stand before quotes.
 
-    ``names`` are the cells of the header, ``other`` another separator that would fit as well.
+    ``names`` are the cells of the header, ``other`` another separator that would fit as well,
+    ``stated`` that Excel's ``sep=`` line names it.
     """
 
     encoding: str = "utf-8"
@@ -85,6 +86,7 @@ class Dialect:
     padded: bool = False
     names: tuple[str, ...] = ()
     other: str = ""
+    stated: bool = False
 
     def describe(self) -> list[str]:
         """What is out of the ordinary, in plain words."""
@@ -93,6 +95,8 @@ class Dialect:
             also = f"; {SEPARATORS[self.other]} would fit, too" if self.other else ""
             name = SEPARATORS.get(self.separator, repr(self.separator))
             said.append(f"{name} between cells{also}")
+        if self.stated:
+            said.append(f"a first line sep={self.separator} is passed over")
         if self.encoding == "cp1252":
             said.append(
                 "no UTF-8, so read as cp1252 (Western Europe); if letters are wrong, re-export it"
@@ -118,7 +122,8 @@ def find_dialect(path: Path, columns: Collection[str] = (), *, encoding: str = "
     found = (said[1],) if said else _separators("".join(whole), columns)
     names = _header("".join(whole), found[0])
     padded = any(f'{found[0]} "' in line for line in whole)
-    return Dialect(encoding, found[0], skip, padded, names, next(iter(found[1:]), ""))
+    other = next(iter(found[1:]), "")
+    return Dialect(encoding, found[0], skip, padded, names, other, bool(said))
 
 
 def _blank(lines: list[str], start: int) -> int:

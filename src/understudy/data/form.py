@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from understudy.data.column import BLANKS
 
-__all__ = ["ISO", "Form"]
+__all__ = ["ISO", "Form", "times_as"]
 
 ISO = "ISO8601"
 
@@ -28,8 +28,14 @@ class Form:
             said.append(f"{_SAID.get(self.thousands, self.thousands)} between thousands")
         said += [f"numbers with {part.strip()}" for part in (self.prefix, self.suffix) if part]
         if self.format not in ("", ISO, "%Y-%m-%d"):
-            said.append(f"times as {self.format}")
+            said.append(times_as(self.format))
         return ", ".join(said)
+
+
+def times_as(format: str) -> str:
+    """A format of days or of times, called by what it is."""
+    clock = "%H" in format or "%I" in format
+    return f"{'times' if clock else 'days'} as {format}"
 
 
 _SAID = {",": "commas", ".": "points", "'": "apostrophes", "’": "apostrophes"}

@@ -193,8 +193,8 @@ def _told(taken: Form, other: Form) -> str:
     more = f' and thousands = "{other.thousands}"' if other.thousands else ""
     keep = f'decimal = "{taken.decimal}"'
     return (
-        f'"{sign}" was read as the sign {meaning}; if that is wrong, state '
-        f'decimal = "{other.decimal}"{more}, else {keep}'
+        f'"{sign}" was read as the sign {meaning}: if that is right, state {keep}, '
+        f'else decimal = "{other.decimal}"{more}'
     )
 
 

@@ -11,7 +11,9 @@ import pyarrow.compute as pc
 
 from understudy.data.form import ISO, Form
 
-__all__ = ["DAYS", "MOMENTS", "count_swapped", "day_first", "read_times", "time_forms"]
+__all__ = [
+    "DAYS", "MOMENTS", "count_swapped", "day_first", "in_two_orders", "read_times", "time_forms",
+]  # fmt: skip
 
 SAMPLE = 200
 FEW = 5
@@ -79,6 +81,17 @@ def day_first(format: str) -> bool | None:
     if format.startswith("%Y") or "%b" in format or "%B" in format or format == ISO:
         return None
     return format.index("%d") < format.index("%m")
+
+
+def in_two_orders(cells: pa.Array) -> bool:
+    """Whether all texts are days or times, but some with the day first and some with the month."""
+    seen = pd.Series(pc.unique(cells.drop_null()).to_pandas())
+    possible = [f for f in (*DAYS, *MOMENTS) if len(seen) and _parses(seen.iloc[0], f)]
+    for format in (f for f in possible if day_first(f) is not None):
+        both = [read_times(seen, f).notna() for f in (format, _swapped(format))]
+        if (both[0] | both[1]).all():
+            return True
+    return False
 
 
 def count_swapped(cells: pa.Array, form: Form) -> int:

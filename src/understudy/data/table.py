@@ -89,7 +89,7 @@ def from_frame(frame: pd.DataFrame, schema: Schema, said: Said = _log.info) -> R
     for column in schema.columns:
         form = forms.get(column.name)
         cells = read_cells(column, frame[column.name], schema.missing_as, form)
-        cells = settle(column, cells, is_label=column.name == schema.label)
+        cells = settle(column, cells, form, is_label=column.name == schema.label)
         columns[column.name] = to_array(column, cells.values, cells.missing)
     person = None if schema.person is None else texts(frame[schema.person]).to_numpy()
     return Records(frame=pd.DataFrame(columns), person=person)

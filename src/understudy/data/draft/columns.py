@@ -13,9 +13,19 @@ import pandas as pd
 from understudy.data.cells import TRUTHS, read_cells
 from understudy.data.column import BOUNDED
 from understudy.data.draft.bounds import heavy, months, outwards, robust
-from understudy.data.draft.text import BOUNDS, CUT, LOG, SEEN, Found, FoundColumn, Setting
+from understudy.data.draft.text import (
+    BOUNDS,
+    CUT,
+    LOG,
+    SEEN,
+    UNLABELLED,
+    Found,
+    FoundColumn,
+    Setting,
+)
 from understudy.data.form import ISO, Form
 from understudy.data.forms import Forms, find_form, find_forms
+from understudy.data.moments import in_two_orders
 from understudy.data.schema import MISSING_AS, Column
 from understudy.data.texts import text_array
 from understudy.errors import DataError
@@ -53,7 +63,8 @@ REGRESSION = "a number to predict (regression); for classes, make it categorical
 CLASSES = (
     "few different numbers, so taken as classes; as a number: kind integer or numeric, and bounds"
 )
-UNLABELLED = "some rows have no label: fill them, or leave those rows out"
+TWO_ORDERS = "days in two orders: some have the day first, some the month"
+ALIKE = "Write all of them alike, and draft again"
 ONE_TEXT = 'List all public categories, or kind = "ignore"'
 ONE_CLASS = "List all public categories, or remove label and ignore the column"
 KEEP = "Give it a kind and public bounds"
@@ -118,7 +129,11 @@ def _find(
 
 def _nearly(cells: pd.Series, counts: pd.Series, kind: str) -> FoundColumn | None:
     """A column of many different numbers, days or times, but for a few of its texts."""
-    if kind != "text" or len(counts) <= MANY or names_someone(str(cells.name)):
+    if kind != "text" or names_someone(str(cells.name)):
+        return None
+    if in_two_orders(text_array(pd.Series(counts.index, dtype="str"), ())):
+        return FoundColumn(str(cells.name), why=TWO_ORDERS, choice=ALIKE)
+    if len(counts) <= MANY:
         return None
     for kind, what in (("numeric", "numbers"), ("date", "days"), ("timestamp", "times")):
         odd = np.isnan(_values(counts, kind))
@@ -168,7 +183,8 @@ def _by_values(name: str, counts: pd.Series, kind: str, form: Form) -> FoundColu
     if kind == "boolean":
         words = _words(counts)
         settings = {} if words in ((), ("false", "true")) else {"words": words}
-        return FoundColumn(name, "boolean", settings, ("guess: only yes/no values seen",))
+        remarks = ("guess: only yes/no values seen", *([CONSTANT] if len(counts) == 1 else []))
+        return FoundColumn(name, "boolean", settings, remarks)
     values = numbers(counts, kind, form) if kind in BOUNDED else None
     if values is None:
         return _by_texts(name, counts)

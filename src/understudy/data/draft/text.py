@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 
 from understudy.data.schema_toml import toml_key, toml_value
 
-__all__ = ["BOUNDS", "CUT", "LOG", "SEEN", "Found", "FoundColumn", "Setting", "render", "warnings"]
+__all__ = [
+    "BOUNDS", "CUT", "LOG", "SEEN", "UNLABELLED", "Found", "FoundColumn", "Setting", "render",
+    "warnings",
+]  # fmt: skip
 
 HEADER = """\
 # A DRAFT, made by looking at rows that may be private. Nothing here is public knowledge yet.
@@ -17,6 +20,7 @@ HEADER = """\
 BOUNDS = "guess: bounds from the rows, rounded outwards"
 CUT = "guess: bounds around most rows, rounded outwards; widen them if the few beyond matter"
 LOG = 'a heavy tail, so scale = "log"; "linear" if that is wrong'
+UNLABELLED = "some rows have no label: fill them, or leave those rows out"
 SEEN = "guess: the categories seen; add those that are possible"
 
 
@@ -83,6 +87,8 @@ def warnings(found: Found) -> list[str]:
         said.append(
             f"Categories of {_count(listed)} come from the rows: a rare one can give a person away."
         )
+    if any(UNLABELLED in column.remarks for column in found.columns):
+        said.append(f"{UNLABELLED.capitalize()}.")
     if any(s.key == "classes" and s.remark.startswith("guess") for s in found.settings):
         said.append("The classes come from the rows: a rare one can give a person away.")
     said.append("The number of records was taken from this file and rounded up.")
