@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from understudy.evaluation.words import best_guess, in_words, number, percent, upper
+from understudy.evaluation.words import best_guess, figure, in_words, number, percent, upper
 from understudy.privacy.account import Event
 from understudy.privacy.claim import Claim
 
@@ -114,3 +114,12 @@ def test_simulated_noise_is_said() -> None:
 def test_what_is_covered_is_told_once_where_claims_agree_on_it() -> None:
     said, other = in_words(CLAIM), in_words(replace(CLAIM, adversary="one other site", epsilon=2.0))
     assert said.scope == other.scope != in_words(replace(CLAIM, caveats=())).scope
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(0.12345, "0.123"), (-0.0001, "0.000"), (12.3456, "12.346"), (123.456, "123.5"),
+     (5961.854, "5,962"), (-1234567.8, "-1,234,568")],
+)  # fmt: skip
+def test_large_figures_have_no_needless_decimals(value: float, said: str) -> None:
+    assert figure(value) == said

@@ -164,7 +164,7 @@ def written(score: Score | None, measure: str = "") -> str:
     if measure.startswith(("accuracy", "coverage")):
         return words.percent(score.value)
     if measure.startswith(MAE_NAME) and abs(score.value) >= 10:
-        return words.figure(score.value, 0 if abs(score.value) >= 1000 else 2)
+        return words.figure(score.value, 2)
     return words.figure(score.value, 4 if measure.startswith("error") else 3)
 
 

@@ -123,7 +123,8 @@ def percent(value: float) -> str:
 
 
 def figure(value: float, decimals: int = 3) -> str:
-    """A number to so many decimals; what rounds to zero has no sign."""
+    """A number to so many decimals, fewer of large ones; what rounds to zero has no sign."""
+    decimals = min(decimals, 0 if abs(value) >= 1000 else 1 if abs(value) >= 100 else decimals)
     return f"{round(value, decimals) + 0.0:,.{decimals}f}"
 
 
