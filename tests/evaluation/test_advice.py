@@ -32,8 +32,13 @@ def rows(n: int, seed: int, narrow: float = 0.02, share: float = 0.5) -> Rows:
     return Rows(x.astype(np.float32), (draw.random(n) < share).astype(np.int64))
 
 
-def advice(synthetic: Rows, how: Circumstances = HOW, utility: Utility = NOTHING) -> str:
-    train, test = rows(500, 1), rows(500, 2)
+def advice(
+    synthetic: Rows,
+    how: Circumstances = HOW,
+    utility: Utility = NOTHING,
+    narrow: float = 0.02,
+) -> str:
+    train, test = rows(500, 1, narrow), rows(500, 2, narrow)
     fidelity = measure_fidelity(TABLE, synthetic, train, test, rng=np.random.default_rng(0))
     found = judge_all(TABLE, utility, Forecasts(), fidelity)
     return " ".join(advise(TABLE, how, found, utility, fidelity, test))
@@ -47,6 +52,8 @@ def test_narrow_columns_that_are_off_are_told_to_have_tighter_bounds() -> None:
     said = advice(rows(500, 3, narrow=0.5))
     assert "tighter public bounds for narrow:" in said and "not from these rows" in said
     assert "wide" not in said.split("tighter")[1].split(":")[0]
+    assert "real values fill at most 2 % of the range" in said and "bounds = true" in said
+    assert "fill less than 1 % of" in advice(rows(500, 3, narrow=0.5), narrow=0.001)
 
 
 def test_noise_is_blamed_only_where_it_can_be_the_cause() -> None:

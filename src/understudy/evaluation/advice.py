@@ -143,10 +143,12 @@ def _tighter_bounds(schema: Schema, off: Mapping[str, float], test: Rows) -> lis
     if not narrow:
         return []
     width = percentage(max(spans[n] for n in narrow[:4]))
+    most = f"less than {width[1:]}" if width.startswith("<") else f"at most {width}"
+    found = "Where nobody knows, fedmoments finds them under noise: bounds = true under [recipe]."
     return [
-        f"Set tighter public bounds for {listed(narrow, 4)}: their values lie within {width} of "
-        "the range, or less. Take them from what is known about such data, not from these rows; "
-        'for a long tail set scale = "log".'
+        f"Set tighter public bounds for {listed(narrow, 4)}: real values fill {most} of the range. "
+        "Take them from what is known about such data, not from these rows; for a long tail set "
+        f'scale = "log".{" " + found if schema.kind == "table" else ""}'
     ]
 
 
