@@ -75,8 +75,17 @@ def test_files_in_any_dialect_hold_the_same_rows(tmp_path, data: bytes) -> None:
 
 
 def test_the_line_that_excel_puts_first_is_said(tmp_path) -> None:
-    put(tmp_path, b"sep=,\r\na,b\r\n1,2\r\n")
-    assert find_dialect(tmp_path / "rows.csv").describe() == ["a first line sep=, is passed over"]
+    excel = find_dialect(put(tmp_path, "sep=;\r\na;ä\r\n1;2\r\n".encode("cp1252")))
+    assert [note[:25] for note in excel.describe()] == [
+        "semicolons between cells", "a first line sep=; is pas", "no UTF-8, so read as cp12",
+    ]  # fmt: skip
+
+
+def test_what_the_schema_says_of_a_file_is_not_told_again(tmp_path) -> None:
+    excel = find_dialect(put(tmp_path, "sep=;\r\na;ä\r\n1;2\r\n".encode("cp1252")))
+    assert excel.describe(FileForm(";", "cp1252")) == []
+    plain = find_dialect(put(tmp_path, b"a,b\n1,2\n"))
+    assert plain.describe(FileForm(";", "cp1252")) == ["commas between cells"]
 
 
 def test_tabs_come_as_tsv_or_txt_and_go_out_as_tsv(tmp_path) -> None:

@@ -88,15 +88,18 @@ class Dialect:
     other: str = ""
     stated: bool = False
 
-    def describe(self) -> list[str]:
-        """What is out of the ordinary, in plain words."""
+    def describe(self, declared: FileForm | None = None) -> list[str]:
+        """What is out of the ordinary, in plain words, and not as the schema says."""
+        declared = declared or FileForm()
         said = []
-        if self.separator != "," or self.other:
+        if self.separator != declared.separator or self.other:
             also = f"; {SEPARATORS[self.other]} would fit, too" if self.other else ""
             name = SEPARATORS.get(self.separator, repr(self.separator))
             said.append(f"{name} between cells{also}")
-        if self.stated:
+        if self.stated and self.separator != declared.separator:
             said.append(f"a first line sep={self.separator} is passed over")
+        if self.encoding == declared.encoding:
+            return said
         if self.encoding == "cp1252":
             said.append(
                 "no UTF-8, so read as cp1252 (Western Europe); if letters are wrong, re-export it"

@@ -167,7 +167,7 @@ def is_empty(path: Path) -> bool:
 def _read_csv(path: Path, schema: Schema | None, said: Said) -> pd.DataFrame:
     wanted = () if schema is None else file_columns(schema)
     frame, dialect = read_texts(path, wanted, lambda names: _check_names(names, schema))
-    for note in dialect.describe():
+    for note in dialect.describe(None if schema is None else schema.file):
         said(f"{path.name}: {note}")
     if frame is None:
         return _no_rows(schema)
