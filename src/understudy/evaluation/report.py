@@ -142,10 +142,11 @@ def _attack_pictures(m: Material) -> dict[str, Any]:
     attacks = m.scores.attacks
     if attacks is None or not attacks.found:
         return {}
-    drawn = attack_plots.advantage_plot(attacks.found, attacks.bound)
+    shown = (attacks.found, attacks.bound)
+    drawn = [Markup(attack_plots.advantage_plot(*shown, narrow=n)) for n in (False, True)]
     rebuilt = attacks.inversion
     strips = attack_plots.strips(m.schema, rebuilt.pictures) if rebuilt else ()
-    return {"attack_plot": Markup(drawn), "inverted": tuple(map(Markup, strips))}
+    return {"attack_plots": drawn, "inverted": tuple(map(Markup, strips))}
 
 
 def _pairs(m: Material) -> list[tuple[PairFit, Markup]]:

@@ -48,6 +48,7 @@ def test_the_report_and_the_scores_say_what_was_tried(tmp_path: Path, shorten) -
     )
     assert stages == sorted(stages) and stages[-1] == 1000
     page = scores.report.read_text("utf-8")
+    assert page.count('aria-label="Advantage of each attack') == 2  # one is for narrow pages
     assert 'id="attacks"' in page and "ruled out by the claim" in page and "Model inversion" in page
     found = json.loads(scores.path.read_text("utf-8"))["attacks"]
     assert found["mark"].startswith("internal") and len(found["attacks"]) == 6
