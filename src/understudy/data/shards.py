@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import overload
 
 import numpy as np
 import torch
@@ -16,7 +18,48 @@ from torch import Tensor
 from understudy.data.encode import Encoded
 from understudy.errors import DataError
 
-__all__ = ["Shards"]
+__all__ = ["Dealt", "Shards"]
+
+
+@dataclass(frozen=True, eq=False)
+class Dealt(Sequence[np.ndarray]):
+    """Row numbers of each site, ascending: one run of ``order`` after the other."""
+
+    order: np.ndarray
+    counts: np.ndarray
+
+    @classmethod
+    def of(cls, parts: Sequence[np.ndarray]) -> Dealt:
+        """From an array for each site."""
+        if isinstance(parts, cls):
+            return parts
+        rows = [np.asarray(part, np.int64).reshape(-1) for part in parts]
+        counts = np.array([len(part) for part in rows], np.int64)
+        return cls(np.concatenate([np.empty(0, np.int64), *rows]), counts)
+
+    @cached_property
+    def _ends(self) -> np.ndarray:
+        return np.concatenate([[0], self.counts.cumsum()])
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    @overload
+    def __getitem__(self, site: int) -> np.ndarray: ...
+
+    @overload
+    def __getitem__(self, site: slice) -> Dealt: ...
+
+    def __getitem__(self, site: int | slice) -> np.ndarray | Dealt:
+        if not isinstance(site, slice):
+            first = range(len(self))[site]
+            return self.order[self._ends[first] : self._ends[first + 1]]
+        first, stop, step = site.indices(len(self))
+        if step != 1:
+            raise ValueError("sites in their order, without gaps")
+        return Dealt(
+            self.order[self._ends[first] : self._ends[max(first, stop)]], self.counts[site]
+        )
 
 
 @dataclass(frozen=True)
@@ -31,12 +74,12 @@ class Shards:
     @classmethod
     def pack(cls, encoded: Encoded, parts: Sequence[np.ndarray]) -> Shards:
         """Lay out each site's rows one after the other. A row belongs to one site at most."""
-        rows = [np.asarray(part, np.int64).reshape(-1) for part in parts]
-        order = np.concatenate([np.empty(0, np.int64), *rows])
+        dealt = Dealt.of(parts)
+        order = dealt.order
         _check_disjoint(order, len(encoded.y))
         whole = np.array_equal(order, np.arange(len(encoded.y)))
         x, y = (encoded.x, encoded.y) if whole else (encoded.x[order], encoded.y[order])
-        counts = torch.tensor([len(part) for part in rows], dtype=torch.long)
+        counts = torch.from_numpy(dealt.counts)
         return cls(torch.from_numpy(x), torch.from_numpy(y), counts.cumsum(0) - counts, counts)
 
     def take(self, clients: Tensor | Sequence[int] | np.ndarray) -> Shards:

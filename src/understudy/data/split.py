@@ -22,6 +22,7 @@ import pandas as pd
 from understudy.data.encode import Block, Encoded, blocks
 from understudy.data.records import Records, by_time, crossing
 from understudy.data.schema import Schema
+from understudy.data.shards import Dealt
 from understudy.errors import StudyError
 from understudy.rng import Streams
 
@@ -100,7 +101,7 @@ def split(
     rng: np.random.Generator | Streams,
     records: Records | None = None,
     **options: object,
-) -> list[np.ndarray]:
+) -> Dealt:
     """Row numbers of each site, ascending. Options depend on ``how``: see ``SPLITS``.
 
     ``records`` are what ``encoded`` was made from: column and blocks need what is not encoded.
@@ -294,11 +295,10 @@ SPLITS: dict[str, Callable[..., np.ndarray]] = {
 }
 
 
-def _parts(site: np.ndarray, sites: int) -> list[np.ndarray]:
+def _parts(site: np.ndarray, sites: int) -> Dealt:
     order = np.argsort(site, kind="stable")
     left_out = int((site < 0).sum())
-    stops = np.cumsum(np.bincount(site[site >= 0], minlength=sites))
-    return np.split(order[left_out:], stops[:-1])
+    return Dealt(order[left_out:], np.bincount(site[site >= 0], minlength=sites))
 
 
 def _deal_classes(n: int, sites: int, each: int, *, rng: np.random.Generator) -> np.ndarray:

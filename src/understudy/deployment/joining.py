@@ -195,7 +195,7 @@ def prepare(
     rows = encode(study.schema, read(data, study.schema), capped=capped)
     streams = Streams.from_seed(seed)
     seeded = NoiseSource.seeded(streams.child("noise", 0))
-    allowance, noise = terms(recipe.plan, [budget.plan(recipe.plan)])
+    allowance, noise = terms(recipe.plan, [budget.plan(recipe.plan)], 1)
     sites = Sites(
         recipe,
         [budget.name],

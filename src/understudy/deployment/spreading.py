@@ -171,7 +171,7 @@ class Holding:
         self._kept.callback(memory.close)
         streams = Streams.from_seed(self.seed)
         noise = NoiseSource.seeded(streams.child("noise", 0))
-        allowance, _ = terms(plan, [plan] * len(names))
+        allowance, _ = terms(plan, [plan], len(names))
         sites = Sites(self.recipe, names, self.ids, self.data, memory, streams, noise, allowance)
         return Worker(self.name, sites, self.terms.agreement, run, self.rows)
 

@@ -156,7 +156,7 @@ def _sites(
     study: Study, recipe: Recipe, data: Shards | Columns, journal: Journal, folder: Path
 ) -> Sites:
     whole = recipe.plan
-    allowance, noise = terms(whole, site_plans(study, whole) or [whole] * len(data))
+    allowance, noise = terms(whole, site_plans(study, whole) or [whole], len(data))
     names = study.site_names
     return Sites(
         recipe,
@@ -172,11 +172,19 @@ def _sites(
     )
 
 
-def terms(whole: PrivacyPlan, plans: Sequence[PrivacyPlan]) -> tuple[np.ndarray, np.ndarray | None]:
-    """Rounds that each site joins by its own plan ``[phases, N]``, and the noise of its own."""
-    joins = [[phase.participations for phase in own.phases] for own in plans]
+def terms(
+    whole: PrivacyPlan, plans: Sequence[PrivacyPlan], sites: int
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Rounds that each site joins ``[phases, N]``, and the noise of its own.
+
+    ``plans`` are the sites' own, or one that all of them follow.
+    """
+    joins = np.array([[phase.participations for phase in own.phases] for own in plans], np.int64).T
     noise = np.array([_noise(own) for own in plans]) if own_noise(whole) else None
-    return np.array(joins, np.int64).T.copy(), noise
+    return (
+        np.broadcast_to(joins, (len(joins), sites)).copy(),
+        None if noise is None else np.broadcast_to(noise, sites).copy(),
+    )
 
 
 def _noise(plan: PrivacyPlan) -> float:
