@@ -14,6 +14,7 @@ import torch
 
 from contracts.toys import ToyMean, ToySum, engine, secured, study
 from understudy.errors import ReleaseError, WireError
+from understudy.federation.budget import Budget
 from understudy.federation.checkpoint import Checkpoint
 from understudy.federation.engine import Engine
 from understudy.federation.masking import SecureSum, checked_sum
@@ -402,6 +403,26 @@ def test_a_masked_leg_that_was_cut_short_is_not_begun_again(
     with pytest.raises(Refused, match="cut short"):
         site.ask("survivors", FOUR)
     assert own.allowance[0, 0] == 1  # of two rounds, one is spent
+
+
+def test_a_state_from_before_the_masked_leg_draws_no_second_noise(tmp_path: Path) -> None:
+    """Two answers under the same masks would differ by their noise alone."""
+    site = Site(tmp_path)
+    site.part.sites.budgets = [Budget("site-1", ledger=tmp_path / "own.jsonl")]
+    path, older, handle = tmp_path / "site-1" / "site.state", [], site.handle
+
+    def copied(data: bytes) -> bytes:
+        if _leg(data) == "masked":
+            older.append(path.read_bytes())
+        return handle(data)
+
+    site.handle = copied
+    site.run("masked")
+    assert site.gather.survivors == 0 and len(older) == 1
+    path.write_bytes(older[0])
+    fresh = Participant(site.part.sites, site.part.agreement, Store(path.parent), site.part.party)
+    with pytest.raises(Refused, match="has not joined"):
+        decode_sealed(fresh.handle(site.said["masked"]), site.envelope("masked"))
 
 
 def test_no_secret_is_left_on_disk_once_a_round_is_over(tmp_path: Path) -> None:

@@ -95,11 +95,7 @@ class Participant:
         return self._trained(task, envelope, self._joined(envelope))
 
     def _joined(self, envelope: Envelope) -> Kept:
-        """What the site keeps once it has paid for the run and joined the round.
-
-        The round is counted before noise is drawn: in the state, then in the site's own ledger,
-        which therefore never has a round that the newest state lacks.
-        """
+        """What the site keeps once it has paid for the run and joined the round."""
         if not self.store.kept.run:  # first of all: a crash while it pays is no state that was lost
             self.store.save(replace(self.store.kept, run=envelope.run))
         kept = self.store.kept
@@ -118,10 +114,11 @@ class Participant:
             session=b"",
         )
         self.store.save(kept)
-        return replace(kept, paid=self._note(envelope))
+        return kept
 
     def _trained(self, task: Task, envelope: Envelope, kept: Kept) -> bytes:
         """Train, seal, mask in a secure sum, and keep the reply together with the memory."""
+        kept = self._noted(envelope, kept)
         sealed, memory = self.sites.answer(task, envelope.round, _ALONE)
         if isinstance(self.party, Party):
             session = Session.from_bytes(kept.session)
@@ -158,6 +155,7 @@ class Participant:
         session, place = self._announced(task, kept), self._place(envelope)
         begun = replace(kept, reply=b"", session=session.closed().to_bytes())
         self.store.save(begun)  # noise is drawn once: a leg that is cut short stays so
+        begun = self._noted(envelope, begun)
         held = self.sites.held(task, envelope.round, 0)
         sealed = sealed_products(self.party, place, session, told, held)
         reply = encode_sealed(sealed, envelope)
@@ -217,9 +215,14 @@ class Participant:
             found = "one that exceeds its cap, or was joined before"
             raise WireError("a run that this site can pay for", found, "leave it out") from error
 
-    def _note(self, envelope: Envelope) -> tuple[int, str] | None:
+    def _noted(self, envelope: Envelope, kept: Kept) -> Kept:
+        """Note the round in the site's own ledger, as the last thing before its noise is drawn.
+
+        The state has it already: the ledger never has a round that the newest state lacks. Any
+        state from before is refused here, one from an earlier leg of the same round too.
+        """
         try:
-            return self.sites.note(0, envelope.run, envelope.round)
+            return replace(kept, paid=self.sites.note(0, envelope.run, envelope.round))
         except BudgetError as error:
             _LOG.error("%s", error)
             expected = "a round that this site has not joined before"
