@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -156,6 +157,18 @@ def test_a_second_process_is_refused_while_the_first_holds_the_ledger(path: Path
     finally:
         child.communicate()
     Ledger(path).close()
+
+
+def test_two_runs_note_their_rounds_in_one_ledger(tmp_path: Path) -> None:
+    def note(run: str) -> None:
+        for round in range(60):
+            with Ledger(tmp_path / "own.jsonl") as ledger:
+                ledger.join(run, round)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(note, ["a", "b"]))
+    with Ledger(tmp_path / "own.jsonl") as ledger:
+        assert (ledger.joined("a"), ledger.joined("b")) == (59, 59)
 
 
 def test_one_process_cannot_open_a_ledger_twice(path: Path) -> None:

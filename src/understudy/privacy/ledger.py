@@ -2,9 +2,10 @@
 
 A run has a ledger of its own ("open", then a "charge" per round), and a site may keep one across
 studies ("reserve" when a run begins, "join" for each round over a network, "release" when the run
-is done). A charge is written **before**
-noise is drawn; a crash after it counts as spent. One process at a time holds a ledger. A last line
-torn by a crash or a full disk is cut off; a torn line anywhere else is refused.
+is done). A charge is written **before** noise is drawn; a crash after it counts as spent. One
+process at a time holds a ledger; over a network only for as long as it takes to note a line, so
+that a site may be in several runs. A last line torn by a crash or a full disk is cut off; a torn
+line anywhere else is refused.
 
 The chain shows that a line was altered, moved or removed, but not that the last lines are gone.
 That shows only against a head recorded elsewhere (`Ledger.holds`): a run in progress keeps the
@@ -19,6 +20,7 @@ import fcntl
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -32,6 +34,7 @@ from understudy.privacy.clip import Receipt
 __all__ = ["Ledger", "events_in", "read_entries", "receipts_in"]
 
 _ROOT = "0" * 64
+_PATIENCE, _LOOK = 2.0, 0.01  # seconds to wait for the lock, and between two tries
 _KINDS = ("open", "charge", "reserve", "join", "release")
 Entry = dict[str, Any]
 
@@ -109,15 +112,24 @@ class Ledger:
             raise
 
     def _lock(self) -> None:
+        """Wait a moment for one who notes a line, not for a run that holds it to its end."""
+        until = time.monotonic() + _PATIENCE
+        while not self._locked():
+            if time.monotonic() > until:
+                self._file.close()
+                raise OutputError(
+                    "a ledger nobody else has open",
+                    "another process holds it",
+                    "wait until that run has ended",
+                )
+            time.sleep(_LOOK)
+
+    def _locked(self) -> bool:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self._file.close()
-            raise OutputError(
-                "a ledger nobody else has open",
-                "another process holds it",
-                "wait until that run has ended",
-            ) from error
+        except OSError:
+            return False
+        return True
 
     def _read(self) -> str:
         """The text. A last line torn by a crash is cut off: its charge never completed."""
