@@ -73,6 +73,20 @@ def test_a_sum_is_the_same_whatever_the_number_of_rows_held_at_once(monkeypatch,
     assert torch.allclose(sums(plan("record", "central"), scale=9.0).value, whole)
 
 
+def test_moments_of_wide_rows_hold_few_of_them_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Features may be far fewer than a row's numbers: an image's are."""
+    monkeypatch.setattr(module, "_HELD", 12)
+    held: list[int] = []
+
+    def first(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        held.append(x.numel())
+        return x[:, :1]
+
+    data = shards(1, 40)
+    at(plan("record", "central"), data).moments("sum", first, lambda y: 0 * y, (1.0, 1.0))
+    assert sum(held) == data.x.numel() and max(held) <= 12
+
+
 @pytest.mark.parametrize("trust, kind", [("central", "entrusted"), ("local", "noised")])
 def test_what_leaves_a_site_is_sealed_by_the_plan(trust: str, kind: str) -> None:
     p = plan("site", trust, ToyMean)

@@ -37,8 +37,8 @@ from understudy.rng import Draws
 
 __all__ = ["Columned", "Site", "Update", "seal"]
 
-# Numbers of features held at once: rows per chunk fall as features widen. MNIST's fedmoments
-# features in chunks of 8192 rows took 13 s and 2.35 GB a release, in these 7 s and 0.88 GB.
+# Numbers held at once: rows per chunk fall as features widen, or rows. MNIST's fedmoments features
+# in chunks of 8192 rows took 13 s and 2.35 GB a release, in these 7 s and 0.88 GB.
 _HELD = 2**21
 
 Features = Callable[[Tensor, Tensor], Tensor]
@@ -132,7 +132,7 @@ class Site:
         """
         spec = self.phase.part(part)
         groups, width = spec.shape
-        size = max(1, _HELD // math.isqrt(2 * width))
+        size = max(1, _HELD // max(math.isqrt(2 * width), self.data.x.shape[1]))
         cells = _pieces(self.data, features, group, groups, size)
         total = clipped_moments(cells, len(self), spec.shape, self._row_bound(spec), weights)
         return self._bounded(total, spec)
