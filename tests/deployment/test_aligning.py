@@ -197,15 +197,18 @@ def test_one_party_cannot_align_nor_a_missing_one_be_waited_for_for_ever() -> No
         wait_for(over(ends), ["clinic", "insurer"], 0.0, lambda line: None)
 
 
-def test_parties_are_shown_a_fingerprint_that_tells_made_up_keys(tmp_path: Path) -> None:
+def test_parties_are_shown_a_fingerprint_that_tells_made_up_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The server hands out the keys: with a party's of its own making it could try guesses."""
+    monkeypatch.setattr("understudy.deployment.attendance.attend", None)  # nobody takes part
     said = []
-    for name in ("true", "forged"):
+    for name, more in (("true", []), ("forged", ["--json"])):  # programs are asked, too
         enrol(tmp_path / name, ("clinic", "insurer"))
         data = tmp_path / f"{name}.csv"
         pd.DataFrame({"ssn": LISTS["clinic"]}).to_csv(data, index=False)
         words = ("align", "join", data, "--id", "ssn", "-o", tmp_path / "out.csv")
-        asked = [*map(str, words), "--keys", str(tmp_path / name / "clinic")]
+        asked = [*map(str, words), "--keys", str(tmp_path / name / "clinic"), *more]
         made = CliRunner().invoke(app, asked, input="n\n")
         assert made.exit_code == 1 and "with insurer" in made.output
         said.append(" ".join(made.output.split()).partition("by telephone say: ")[2][:39])

@@ -210,12 +210,11 @@ def join(
         roster, identity = own.seated(list(party or own.roster.names))
         check_parties(roster)
         found = Aligning(roster, identity, _identifiers(frame, identifier), _quiet)
-        if not json:
-            with_whom = ", ".join(name for name in roster.names if name != own.name)
-            typer.echo(f"{len(frame):,} people, with {with_whom}.\n{_TOLD}\n{_SERVER}")
-            typer.echo(f"{_COMPARE}: {fingerprint(roster.hash)}")
-        if not yes and not json:
-            typer.confirm("Take part?", abort=True)
+        with_whom = ", ".join(name for name in roster.names if name != own.name)
+        typer.echo(f"{len(frame):,} people, with {with_whom}.\n{_TOLD}\n{_SERVER}", err=json)
+        typer.echo(f"{_COMPARE}: {fingerprint(roster.hash)}", err=json)
+        if not yes:
+            typer.confirm("Take part?", abort=True, err=json)
         with stopped("Nothing is kept: start again at every end."):
             attend(found, address, _quiet if json else typer.echo)
         _save(frame.drop(columns=identifier).iloc[found.rows], output)
