@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +12,7 @@ import torch
 from understudy.data.bundled import bundled
 from understudy.data.columns import Columns, records_of
 from understudy.data.encode import encode
+from understudy.federation.budget import Budget
 from understudy.federation.masking import task_hash
 from understudy.federation.memory import Memories, SiteMemory
 from understudy.federation.product_party import ProductParty, product_place
@@ -16,6 +20,7 @@ from understudy.federation.products import ProductSum, deal
 from understudy.federation.recipe import Task
 from understudy.federation.secure.roster import identities
 from understudy.federation.sites import Sites
+from understudy.privacy.ledger import Ledger
 from understudy.privacy.products import Products
 from understudy.recipes import build
 from understudy.recipes.vertical import Vertical
@@ -87,6 +92,14 @@ def test_a_lost_reply_is_sent_again_and_changes_nothing(sites: Sites) -> None:
 def test_a_party_that_dies_leaves_the_round_void(sites: Sites) -> None:
     made, gather, task = networked(sites, {("party-2", 1): "die"})
     assert total(made, gather, task) is None and "party-2" in gather.void
+
+
+def test_a_party_that_keeps_a_ledger_notes_the_round_there(sites: Sites, tmp_path: Path) -> None:
+    budgets = [Budget(name, ledger=tmp_path / name) for name in sites.names]
+    assert total(*networked(replace(sites, budgets=budgets))) is not None
+    for name in sites.names:
+        with Ledger(tmp_path / name) as ledger:
+            assert ledger.joined(RUN) == 1
 
 
 def test_a_dealer_that_deals_twice_is_refused(sites: Sites) -> None:

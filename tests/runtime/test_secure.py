@@ -405,7 +405,9 @@ def test_a_masked_leg_that_was_cut_short_is_not_begun_again(
     assert own.allowance[0, 0] == 1  # of two rounds, one is spent
 
 
-def test_a_state_from_before_the_masked_leg_draws_no_second_noise(tmp_path: Path) -> None:
+def test_a_state_from_before_the_masked_leg_draws_no_second_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two answers under the same masks would differ by their noise alone."""
     site = Site(tmp_path)
     site.part.sites.budgets = [Budget("site-1", ledger=tmp_path / "own.jsonl")]
@@ -420,6 +422,7 @@ def test_a_state_from_before_the_masked_leg_draws_no_second_noise(tmp_path: Path
     site.run("masked")
     assert site.gather.survivors == 0 and len(older) == 1
     path.write_bytes(older[0])
+    monkeypatch.setattr(IntegerGaussian, "add_noise", None)
     fresh = Participant(site.part.sites, site.part.agreement, Store(path.parent), site.part.party)
     with pytest.raises(Refused, match="has not joined"):
         decode_sealed(fresh.handle(site.said["masked"]), site.envelope("masked"))
