@@ -189,6 +189,17 @@ def test_every_list_on_its_way_is_locked_under_a_key_of_its_own(
     assert len(keys) == len(set(keys)) == 3 * 4
 
 
+def test_parties_that_were_told_other_keys_do_not_read_each_other() -> None:
+    """As where a third has started again: all must mean the same parties, in one run of each."""
+    roster, ends = parties(*LISTS)
+    again = Aligning(roster, ends["registry"].identity, LISTS["registry"])
+    first, second, third, other = (end._step(0, b"") for end in (*ends.values(), again))
+    sent = ends["clinic"]._step(1, first + second + third)
+    ends["insurer"]._step(1, first + second + other)
+    with pytest.raises(WireError, match="a peer"):
+        ends["insurer"]._step(2, sent)
+
+
 def test_one_party_cannot_align_nor_a_missing_one_be_waited_for_for_ever() -> None:
     roster, ends = parties("clinic")
     with pytest.raises(StudyError, match="2 to 16 parties"):

@@ -121,6 +121,7 @@ def test_where_noise_hides_second_moments_means_and_counts_are_seen_better() -> 
     assert recipe.weights == FEW and "means and counts" in str(recipe.form)
     usual = built(few, sites=1, privacy={"epsilon": 8.0})
     assert usual.weights == (COUNT, MEAN) and "class moments" in str(usual.form)
+    assert recipe.plan.own.parts[0].mechanism.bound == norm(FEW)
     noise = recipe.plan.own.parts[0].mechanism.noise
     told = recipe._moments(np.zeros(recipe.plan.own.parts[0].shape))
     assert told.sum_std < 0.6 * noise * BOUND / MEAN  # what it would be by the usual weights
