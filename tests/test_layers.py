@@ -68,8 +68,27 @@ def test_module_holds_one_idea(path: Path) -> None:
     assert len(path.read_text("utf-8").splitlines()) <= 400
 
 
+def wide(tree: ast.AST) -> Iterator[str]:
+    """Functions with more than seven parameters, ``self`` left out."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            told = node.args
+            names = [a.arg for a in (*told.posonlyargs, *told.args, *told.kwonlyargs)]
+            stars = [a for a in (told.vararg, told.kwarg) if a]
+            if len(names) + len(stars) - (names[:1] in (["self"], ["cls"])) > 7:
+                yield node.name
+
+
+@each_module
+def test_functions_take_few_parameters(path: Path) -> None:
+    if "cli" not in path.parts:  # there they are a command's options
+        assert [*wide(ast.parse(path.read_text("utf-8")))] == []
+
+
 def test_the_rules_notice_what_they_forbid() -> None:
     tree = ast.parse("import pickle\nnp.random.normal(3)\nnp.random.default_rng(3)\ntorch.load(f)")
     assert "pickle" in set(imports(tree))
     assert [call for call in calls(tree) if draws_from_global_numpy(call)] == ["np.random.normal"]
     assert "torch.load" in set(calls(tree))
+    assert [*wide(ast.parse("def f(self, a, b, c, d, e, *, f, g): ..."))] == []
+    assert [*wide(ast.parse("def f(a, b, c, d, *e, f, g, **h): ..."))] == ["f"]

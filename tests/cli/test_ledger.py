@@ -81,7 +81,7 @@ def test_a_position_shows_that_a_ledger_was_rolled_back(book: Path) -> None:
     with Ledger(book) as ledger:
         for number in range(3):
             ledger.reserve(str(number), (), 1e-5, "record, replace one")
-    assert "written anew" in call("verify", book, "--since", position, code=8)
+    assert "rewritten" in call("verify", book, "--since", position, code=8)
     assert "a position such as" in call("verify", book, "--since", "3", code=8)
 
 

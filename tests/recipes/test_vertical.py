@@ -77,7 +77,7 @@ def test_removing_one_person_from_all_parties_stays_within_the_bound() -> None:
         assert moved <= part.mechanism.bound  # type: ignore[attr-defined]
         apart += moved**2
     assert 0.99 < apart <= 1.0  # all histograms of a person together
-    cells = sum(view.cells for view in recipe._views)
+    cells = sum(view.cells for view in recipe.views)
     task = Task({"shares": torch.full((cells,), 0.1)})
     grams = []
     for sites in (whole, cut):
@@ -110,7 +110,7 @@ def test_claims_name_outsiders_insiders_and_what_is_lost() -> None:
 def test_the_matrix_without_noise_gives_the_moments_of_the_rows() -> None:
     records = bundled("breast_cancer")[1]
     recipe, sites = held(study(), records)
-    cells = sum(view.cells for view in recipe._views)
+    cells = sum(view.cells for view in recipe.views)
     task = Task({"shares": torch.full((cells,), 0.05)})
     rows = np.concatenate([sites.held(task, 1, i).rows for i in range(2)], axis=1) / SCALE
     state = {"moments": torch.from_numpy(rows.T @ rows)}

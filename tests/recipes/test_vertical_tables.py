@@ -94,7 +94,7 @@ def sites(recipe: VerticalTables, people: pd.DataFrame) -> Sites:
 
 def cuts(recipe: VerticalTables) -> Task:
     """Every column cut into as many codes as there may be, cell after cell."""
-    found = recipe._margins
+    found = recipe.columns
     made = torch.zeros(len(found), max(margin.size for margin in found))
     for j, margin in enumerate(found):
         cell = torch.arange(margin.size)
@@ -122,7 +122,7 @@ def test_the_product_without_noise_holds_the_tables_of_all_pairs() -> None:
     recipe, rows = built(), frame(500)
     v = rows_of(recipe, rows)
     made = recipe._tables(v.T @ v)
-    names, k = [margin.name for margin in recipe._margins], recipe.size.codes
+    names, k = [margin.name for margin in recipe.columns], recipe.size.codes
     pairs = [tuple(names[i] for i in pair) for pair in made["pairs"]]
     assert len(pairs) == 6 and np.allclose(made["tables"].sum(1), len(rows))
     table = made["tables"][pairs.index(("smoker", "town"))][: k * k].reshape(k, k)

@@ -54,7 +54,7 @@ class Columns:
         return torch.cat([party.counts for party in self.parties])
 
     def take(self, clients: Tensor | Sequence[int] | np.ndarray) -> Shards:
-        """The rows of one party, as a stack of one."""
+        """The rows of one party, as a batch of size 1."""
         (client,) = torch.as_tensor(clients).tolist()
         return self.parties[client]
 

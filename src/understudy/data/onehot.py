@@ -1,6 +1,6 @@
 """A table as yes-or-no features, label included, and back.
 
-DP-Fed-WAE learns one-hot rows (jiang-thesis §4.4.1): a categorical column is one-hot already, a
+DP-Fed-WAE learns one-hot rows (Jiang 2023 §4.4.1): a categorical column is one-hot already, a
 number becomes a one-hot of public bins between its bounds, and the label is one more column, so
 that class proportions are learnt like everything else. Only pixels of images stay numbers. The
 layout follows from the public schema alone and is plain JSON, so a release carries it.

@@ -189,7 +189,7 @@ def _check_total(claim: Claim, together: float, rules: Rules, earlier: int) -> N
     raise _refuse(
         f"ε of at most {rules.epsilon:g} at δ = {rules.delta:g} for all pushes of one dataset",
         f"ε = {round_up(together)}{added} (this push: {round_up(claim.epsilon or 0)})",
-        "push a generator that costs less; what was pushed before stays spent",
+        "push a generator that costs less; what earlier pushes spent cannot be recovered",
     )
 
 

@@ -185,7 +185,7 @@ def decide(desk: Desk, caller: Caller, id: Number, asked: Decision) -> PushView:
 
 @router.post("/pushes/{id}/withdraw")
 def withdraw(desk: Desk, caller: Caller, id: Number) -> PushView:
-    """Its owner, or a steward: take a release out of the pool. What it cost stays spent."""
+    """Its owner, or a steward: take a release out of the pool. Its ε cannot be recovered."""
     return PushView.of(pushes.withdraw(desk, caller, id), 0)
 
 

@@ -193,7 +193,7 @@ def _admit(exchange: Exchange, session: Session, push: Push, found: dict[str, An
 
 
 def decide(exchange: Exchange, steward: Member, id: str, approve: bool, why: str) -> Push:
-    """A steward takes another's push, or turns one down; what was seen of it stays spent."""
+    """A steward takes another's push, or turns one down. What was seen of it is spent."""
     with exchange.database.writing() as session:
         push = find(session, steward, id, others=True)
         if push.state != "pending":

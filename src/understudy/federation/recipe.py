@@ -28,7 +28,7 @@ A complete toy, which learns the mean of the encoded columns from site-level upd
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -40,7 +40,7 @@ from understudy.federation.site import Site, Update
 from understudy.privacy.plan import PrivacyPlan
 from understudy.rng import Streams
 
-__all__ = ["Recipe", "State", "Stateless", "Task", "Update"]
+__all__ = ["Recipe", "State", "Stateless", "Summed", "Task", "Update"]
 
 State = dict[str, Tensor]
 
@@ -113,3 +113,17 @@ class Stateless:
     def memory(self, site: str) -> State:
         """Sites keep nothing."""
         return {}
+
+
+@dataclass(frozen=True)
+class Summed(Stateless):
+    """What recipes inherit that ask for noisy sums: the server keeps each until the end."""
+
+    schema: Schema
+    plan: PrivacyPlan
+
+    info: ClassVar[RecipeInfo]
+
+    def step(self, state: State, total: State, *, rng: Streams) -> State:
+        """Keep the noisy sums."""
+        return {**state, **total}

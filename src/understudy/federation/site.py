@@ -3,7 +3,7 @@
 A recipe's ``local`` is handed a `Site`: rows, memory, random numbers, and the calls that protect
 what is formed from rows (`sum`, `sample`, `step`). Where the protection acts is the plan's
 choice, so the same recipe serves central and local trust. A simulation hands over a stack of
-sites at once, all with a leading axis ``[C, …]``; a site on a network is a stack of one.
+sites at once, all with a leading axis ``[C, …]``; a site on a network is a batch of size 1.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Site:
 
     ``rng`` is for what needs no secrecy (the order of batches); ``secret`` is the noise source.
     ``noise`` holds each site's own multiplier where it wants more than the plan's; ``ids`` are the
-    sites' numbers in the study. A party that holds columns is a stack of one, and ``data`` has its
-    own columns, encoded by its part of the schema; parties draw the coins of their batches
+    sites' numbers in the study. A party that holds columns is a batch of size 1, and ``data`` has
+    its own columns, encoded by its part of the schema; parties draw the coins of their batches
     ``together``, since a record is at every one of them.
     """
 

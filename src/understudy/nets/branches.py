@@ -1,4 +1,4 @@
-"""A generator with layers that all parties share and a branch for each (jiang-thesis §6.5.2).
+"""A generator with layers that all parties share and a branch for each (Jiang 2023 §6.5.2).
 
 Noise passes the common layers, then every branch makes the columns of one party: chances of
 yes-or-no features, a softmax over each one-hot group. Parameters are named ``common.`` and

@@ -1,6 +1,6 @@
 """Randomised response: one bit under pure local privacy, and MagRR's use of it.
 
-A site that holds a bit tells the truth with probability e^ε/(1+e^ε). MagRR (jiang-thesis, ch. 5)
+A site that holds a bit tells the truth with probability e^ε/(1+e^ε). MagRR (Jiang 2023, ch. 5)
 asks whether an update is small against the global rate, max|Δ| < r·γ, so that the server can
 lower γ without seeing any update.
 

@@ -1,6 +1,6 @@
 """Choosing coordinates of an update under pure local privacy: PS, EM-MDS and SubMDS.
 
-A site does not send its update Δ ∈ R^d but a sign and h coordinates (jiang-thesis, ch. 3 and 5).
+A site does not send its update Δ ∈ R^d but a sign and h coordinates (Jiang 2023, ch. 3 and 5).
 The sign is a fair coin; the *top set* holds the k coordinates in which Δ is largest (sign +1) or
 smallest (sign −1); the output J holds h coordinates, ν of them from the top set. J is drawn by
 the exponential mechanism with the utility 1[ν ≥ threshold]::

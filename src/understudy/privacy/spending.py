@@ -115,7 +115,7 @@ def check_position(entries: Sequence[Entry], position: str) -> None:
     if not position_of(entries[:length]).split(":")[1].startswith(match[2][:16]):
         raise ReleaseError(
             f"the ledger that had this position after entry {length}",
-            "another one, or one that was written anew",
+            "another one, or one that was rewritten",
             _COPY,
         )
 

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 from understudy.federation.info import RecipeInfo
+from understudy.privacy.terms import Trust, Unit
 from understudy.recipes import options, vae_options
 
 __all__ = ["CATALOGUE"]
+
+_NOISED: tuple[Trust, ...] = ("central", "distributed", "local")
+
+
+def _by(*units: Unit) -> frozenset[tuple[Unit, Trust]]:
+    """These units, under every trust that adds noise."""
+    return frozenset(product(units, _NOISED))
+
 
 _RECIPES = (
     RecipeInfo(
@@ -14,7 +25,7 @@ _RECIPES = (
         paper="Margaritis 2021, Federated learning with differential privacy, §4.4",
         summary="Many rounds; decoders are averaged under noise, encoders stay at the sites.",
         kinds=("table", "image", "series"),
-        supports=frozenset({("site", "central"), ("site", "distributed"), ("site", "local")}),
+        supports=_by("site"),
         default=("site", "central"),
         options=vae_options.FedVAEOptions,
         rounds=400,
@@ -27,11 +38,7 @@ _RECIPES = (
         paper="Pfitzner & Arnrich 2022, DPD-fVAE (arXiv 2211.11591)",
         summary="Many rounds; sites send clipped decoder updates, or noised gradients of records.",
         kinds=("table", "image", "series"),
-        supports=frozenset(
-            (unit, trust)
-            for unit in ("record", "site")
-            for trust in ("central", "distributed", "local")
-        ),
+        supports=_by("record", "site"),
         default=("site", "central"),
         options=vae_options.DpdFVAEOptions,
         rounds=200,
@@ -57,7 +64,7 @@ _RECIPES = (
         paper="Triastcyn & Faltings 2020, Federated Generative Privacy (arXiv 1910.08385)",
         summary="Many rounds; not private unless a trust and ε are given: they then protect sites.",
         kinds=("table", "image"),
-        supports=frozenset({("site", "central"), ("site", "distributed"), ("site", "local")}),
+        supports=_by("site"),
         default=("site", "none"),
         options=options.FedGPOptions,
         rounds=300,
@@ -71,7 +78,7 @@ _RECIPES = (
         paper="Augenstein et al. 2020 (ICLR), as in Margaritis 2021, Algorithm 3",
         summary="Many rounds; sites move a critic they share; the server trains a generator by it.",
         kinds=("table", "image"),
-        supports=frozenset({("site", "central"), ("site", "distributed"), ("site", "local")}),
+        supports=_by("site"),
         default=("site", "central"),
         options=options.DpFedAvgGANOptions,
         rounds=400,
@@ -136,11 +143,7 @@ _RECIPES = (
         paper="our own, after DP-MERF and the moment methods",
         summary="One round, or two for tables; a site sends a bounded sum; best at small budgets.",
         kinds=("table", "image", "series"),
-        supports=frozenset(
-            (unit, trust)
-            for unit in ("person", "record", "site")
-            for trust in ("central", "distributed", "local")
-        ),
+        supports=_by("person", "record", "site"),
         default=("record", "central"),
         parties=frozenset({("record", "local")}),
         options=options.FedMomentsOptions,
@@ -152,11 +155,7 @@ _RECIPES = (
         paper="our own, of the family of MST, AIM and RAP (McKenna et al. 2021, 2022; Aydore 2021)",
         summary="fedmoments' sums, then one of the tables that matter; keeps relations of columns.",
         kinds=("table",),
-        supports=frozenset(
-            (unit, trust)
-            for unit in ("person", "record", "site")
-            for trust in ("central", "distributed", "local")
-        ),
+        supports=_by("person", "record", "site"),
         default=("record", "central"),
         parties=frozenset({("record", "local")}),
         options=options.FedMarginalsOptions,
@@ -168,11 +167,7 @@ _RECIPES = (
         paper="Zhang et al. 2014, PrivBayes, federated as in Margaritis 2021, §4.5.4",
         summary="Two or three rounds; a column depends on one or two others, given or chosen.",
         kinds=("table",),
-        supports=frozenset(
-            (unit, trust)
-            for unit in ("person", "record", "site")
-            for trust in ("central", "distributed", "local")
-        ),
+        supports=_by("person", "record", "site"),
         default=("record", "central"),
         options=options.PrivBayesOptions,
         rounds=1,

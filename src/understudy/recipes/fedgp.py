@@ -35,8 +35,6 @@ from understudy.training.server import ServerOptimiser
 
 __all__ = ["FedGP", "build"]
 
-_CLIP = 1.0
-
 
 @dataclass(frozen=True)
 class FedGP(Trained[FedGPOptions]):
@@ -112,6 +110,6 @@ def build(study: Study, own: FedGPOptions) -> FedGP:
     """The recipe of a study; without privacy nothing is clipped unless the study says so."""
     _, trust = unit_and_trust(study, FedGP.info)
     size = layers.size(gan.adversaries(study.schema, own).generator.net)
-    terms = Terms(bound=NO_BOUND if trust == "none" else _CLIP)
+    terms = Terms(bound=NO_BOUND if trust == "none" else 1.0)
     plan = noised_plan(study, FedGP.info, {"generator": (size,)}, terms)
     return FedGP(study.schema, plan, own, study.training, study.base)

@@ -12,27 +12,22 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.schema import Schema
 from understudy.errors import StudyError
-from understudy.federation.info import RecipeInfo
 from understudy.federation.phases import Then, then
 from understudy.federation.planning import Terms, noised_plan, unit_and_trust
-from understudy.federation.recipe import State, Stateless, Task, Update
+from understudy.federation.recipe import State, Task, Update
 from understudy.federation.site import Site
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import fedmoments
-from understudy.recipes.catalogue import CATALOGUE
-from understudy.recipes.imposed import Pool, generator, sketch
-from understudy.recipes.margins import Margin, codes, margins
+from understudy.recipes.imposed import Imposed
+from understudy.recipes.margins import codes
 from understudy.recipes.options import FedMarginalsOptions, FedMomentsOptions
-from understudy.recipes.tables import BINS, Size, cells, pick, size_up, unlabelled, whole_numbers
-from understudy.recipes.two_sums import TwoSums, noise_of
+from understudy.recipes.tables import cells, pick, size_up, whole_numbers
+from understudy.recipes.two_sums import TwoSums, completed_sum, noise_of
 from understudy.recipes.vertical_tables import vertical_tables
 from understudy.release.generator import Generator
 from understudy.rng import Streams
@@ -42,18 +37,8 @@ __all__ = ["FedMarginals", "build"]
 
 
 @dataclass(frozen=True)
-class FedMarginals(Stateless):
+class FedMarginals(Imposed):
     """The last phase; see the module's paragraph."""
-
-    schema: Schema
-    plan: PrivacyPlan
-    size: Size
-
-    info: ClassVar[RecipeInfo] = CATALOGUE["fedmarginals"]
-
-    @cached_property
-    def _margins(self) -> tuple[Margin, ...]:
-        return unlabelled(margins(self.schema, BINS))
 
     @property
     def form(self) -> str:
@@ -62,14 +47,10 @@ class FedMarginals(Stateless):
         return f"{self.size.pairs} tables of {what}, each column in up to {self.size.codes} codes"
 
     def begin(self, made: Generator, *, rng: Streams) -> State:
-        """Draws of the earlier phases' generator; from them, the cuts and the pairs to count."""
-        pool = sketch(made, self._margins, self.schema.records, rng=rng)
-        least = 2 * self._std / max(self.schema.records, 1)
-        cuts = pool.cuts(self._margins, self.size.codes, least)
-        pairs = pick(pool.pairs(cuts, self.size), self.size.pairs, self._target)
-        arrays = {"cut": cuts, "pairs": pairs, "codes": pool.codes, "y": pool.y}
-        state = {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()}
-        return {**state, "balance": torch.tensor(made.balance, dtype=torch.float64)}
+        """How to cut the columns, and which pairs of them to count."""
+        pool, state = self.drawn(made, rng=rng)
+        each = pool.pairs(state["cut"].numpy(), self.size)
+        return {**state, "pairs": torch.from_numpy(pick(each, self.size.pairs, self._target))}
 
     def task(self, state: State, round: int) -> Task:
         """How to cut the columns, and which pairs of them to count."""
@@ -81,38 +62,32 @@ class FedMarginals(Stateless):
         pairs = whole_numbers(task, "pairs", self._shapes["pairs"], self.size.columns)
 
         def found(x: Tensor, y: Tensor) -> Tensor:
-            coarse = torch.gather(cuts, 1, codes(self._margins, x, y).T).T
+            coarse = torch.gather(cuts, 1, codes(self.columns, x, y).T).T
             return cells(coarse, y, pairs, self.size)
 
         sizes = [self.size.cells] * self.size.tables
         return {"tables": site.count("tables", found, sizes)}, {}
 
-    def step(self, state: State, total: State, *, rng: Streams) -> State:
-        """Keep the noisy tables, as counts: in the sum a count is worth 1/√tables."""
-        tables = total["tables"].double() * math.sqrt(self.size.tables)
-        return {**state, "tables": tables.reshape(self.size.tables, self.size.cells)}
-
     def finish(self, state: State, *, rng: Streams) -> Generator:
         """Rows that agree with the tables, and with the earlier phases elsewhere."""
-        held = {name: value.numpy() for name, value in state.items()}
-        pool = Pool(held["codes"], held["y"], held["balance"])
-        return generator(pool, self._margins, self.size, held, self._std)
+        counts = completed_sum(state, "tables") * math.sqrt(self.size.tables)
+        return self.imposed(state, tables=counts.reshape(self.size.tables, self.size.cells))
 
     @property
-    def _std(self) -> float:
-        """Of the noise in every count."""
+    def std(self) -> float:
+        """Of the noise in every count: in the sum a count is worth 1/√tables."""
         return noise_of(self.plan.own) * math.sqrt(self.size.tables)
 
     @property
     def _target(self) -> int | None:
         """The place of a label that is a number, among the columns."""
-        names = [margin.name for margin in self._margins]
+        names = [margin.name for margin in self.columns]
         return names.index(self.schema.label) if self.schema.label in names else None
 
     @cached_property
     def _shapes(self) -> dict[str, tuple[int, int]]:
-        widest = max(margin.size for margin in self._margins)
-        return {"cut": (len(self._margins), widest), "pairs": (self.size.pairs, 2)}
+        widest = max(margin.size for margin in self.columns)
+        return {"cut": (len(self.columns), widest), "pairs": (self.size.pairs, 2)}
 
 
 def build(study: Study, own: FedMarginalsOptions) -> Then:

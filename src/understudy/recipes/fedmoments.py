@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -23,16 +22,21 @@ from torch import Tensor
 from understudy.data.encode import blocks
 from understudy.data.schema import Schema
 from understudy.errors import StudyError
-from understudy.federation.info import RecipeInfo
-from understudy.federation.recipe import State, Stateless, Task, Update
+from understudy.federation.recipe import State, Summed, Task, Update
 from understudy.federation.site import Site
-from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes.catalogue import CATALOGUE
 from understudy.recipes.copula import latents
 from understudy.recipes.features import COUNT, FEW, MEAN, Space, Weights, space, within
 from understudy.recipes.moments import Gaussians, Moments, denoise, taken_apart
 from understudy.recipes.options import FedMomentsOptions
-from understudy.recipes.two_sums import TwoSums, hardened, moments_plan, noise_of, two_sums
+from understudy.recipes.two_sums import (
+    TwoSums,
+    completed_sum,
+    hardened,
+    moments_plan,
+    noise_of,
+    two_sums,
+)
 from understudy.recipes.vertical import Vertical, vertical
 from understudy.release.generator import Generator
 from understudy.rng import Streams
@@ -44,15 +48,13 @@ _WIDEST = 600  # features: their second moments are 180,300 numbers per class
 
 
 @dataclass(frozen=True)
-class FedMoments(Stateless):
+class FedMoments(Summed):
     """See the module's paragraph."""
 
-    schema: Schema
-    plan: PrivacyPlan
     options: FedMomentsOptions
     weights: Weights = (COUNT, MEAN)
 
-    info: ClassVar[RecipeInfo] = CATALOGUE["fedmoments"]
+    info = CATALOGUE["fedmoments"]
 
     @property
     def form(self) -> str | None:
@@ -89,13 +91,9 @@ class FedMoments(Stateless):
         """The site's sum of φ over its records, by class."""
         return {"moments": site.moments("moments", self._features, lambda y: y, self.weights)}, {}
 
-    def step(self, state: State, total: State, *, rng: Streams) -> State:
-        """Keep the noisy sum."""
-        return {"moments": total["moments"]}
-
     def finish(self, state: State, *, rng: Streams) -> Generator:
         """Class Gaussians, denoised, and for tables made to fit the columns."""
-        noisy = self._moments(state["moments"].double().numpy())
+        noisy = self._moments(completed_sum(state, "moments"))
         found = denoise(noisy)
         config: dict = {"width": self.schema.width}
         if self.schema.kind == "table":

@@ -1,4 +1,4 @@
-"""FedSTDG: synthetic time series under local privacy (jiang-thesis ch. 5).
+"""FedSTDG: synthetic time series under local privacy (Jiang 2023 ch. 5).
 
 The model is a recurrent Wasserstein autoencoder. A site sends a sign and as many coordinates as
 keep the wanted share of the top set, chosen within a random subset (SubMDS). In the thesis it also

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 
-from understudy.recipes.margins import Margin, codes
+from understudy.federation.recipe import State, Summed
+from understudy.recipes.catalogue import CATALOGUE
+from understudy.recipes.margins import Margin, codes, margins
 from understudy.recipes.projection import Aim, Start, Targets, consistent, moments, project
-from understudy.recipes.tables import Size, cut
+from understudy.recipes.tables import BINS, Size, cut, unlabelled
+from understudy.recipes.two_sums import noise_of
 from understudy.release.generator import Generator
 from understudy.release.products import Column
 from understudy.rng import Streams
 
-__all__ = ["Pool", "emission", "generator", "sketch"]
+__all__ = ["Imposed", "Pool", "emission"]
 
 _POOL = (10_000, 60_000)  # draws of the earlier phases' generator: twice the records, within this
 _ROWS = (500, 2000)  # of the mixture: a twentieth of the pool, within this, or more by class
@@ -56,7 +60,40 @@ class Pool:
         return found.reshape(-1, *2 * (size.columns, size.codes))
 
 
-def sketch(made: Generator, found: Sequence[Margin], records: int, *, rng: Streams) -> Pool:
+@dataclass(frozen=True)
+class Imposed(Summed):
+    """What fedmarginals is with rows at sites and with columns held apart: its last phase."""
+
+    size: Size
+
+    info = CATALOGUE["fedmarginals"]
+
+    @cached_property
+    def columns(self) -> tuple[Margin, ...]:
+        """All columns but a label of classes."""
+        return unlabelled(margins(self.schema, BINS))
+
+    @property
+    def std(self) -> float:
+        """Of the noise in every count."""
+        return noise_of(self.plan.own)
+
+    def drawn(self, made: Generator, *, rng: Streams) -> tuple[Pool, State]:
+        """Draws of the earlier phases' generator, and from them how the columns are cut."""
+        pool = _sketch(made, self.columns, self.schema.records, rng=rng)
+        least = 2 * self.std / max(self.schema.records, 1)
+        arrays = {"codes": pool.codes, "y": pool.y, "balance": pool.balance}
+        arrays["cut"] = pool.cuts(self.columns, self.size.codes, least)
+        return pool, {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()}
+
+    def imposed(self, state: State, **tables: np.ndarray) -> Generator:
+        """Rows that agree with the tables, and with the earlier phases elsewhere."""
+        held = {name: value.numpy() for name, value in state.items()} | tables
+        pool = Pool(held["codes"], held["y"], held["balance"])
+        return _generator(pool, self.columns, self.size, held, self.std)
+
+
+def _sketch(made: Generator, found: Sequence[Margin], records: int, *, rng: Streams) -> Pool:
     """Draws of a generator, as cells of the margins; ``records`` is the public number of rows."""
     balance = np.array(made.balance)
     held, labels, step = [], [], 10_000
@@ -67,7 +104,7 @@ def sketch(made: Generator, found: Sequence[Margin], records: int, *, rng: Strea
     return Pool(np.concatenate(held), np.concatenate(labels), balance)
 
 
-def generator(
+def _generator(
     pool: Pool, found: Sequence[Margin], size: Size, held: Mapping[str, np.ndarray], std: float
 ) -> Generator:
     """The mixture of products that agrees best with the tables in ``held``."""

@@ -202,6 +202,9 @@ class SignDSOptions(SelectionOptions):
 class WAEOptions(SelectionOptions):
     """The part of ``[recipe]`` that every WAE recipe has."""
 
+    top: float = setting(
+        0.05, "ξ: share of all coordinates that make up the top set", above=0, below=1
+    )
     latent: int = setting(16, "dimensions of the latent space", least=1)
     penalty: float = setting(1.0, "λ: weight of the MMD between latents and prior", least=0)
     pretrain: Literal["none", "uniform", "public"] = setting(
@@ -224,9 +227,6 @@ class WAEOptions(SelectionOptions):
 class DpFedWAEOptions(WAEOptions):
     """``[recipe]`` of a DP-Fed-WAE study."""
 
-    top: float = setting(
-        0.05, "ξ: share of all coordinates that make up the top set", above=0, below=1
-    )
     global_rate: float = setting(
         1.0, "γ: how far the server goes where ten votes agree; not by parts, where all do", above=0
     )
@@ -273,9 +273,6 @@ class DpFedWAEOptions(WAEOptions):
 class FedSTDGOptions(WAEOptions):
     """``[recipe]`` of a FedSTDG study."""
 
-    top: float = setting(
-        0.05, "share of all coordinates that make up the top set", above=0, below=1
-    )
     subset: float = setting(
         0.1, "ϱ: share of coordinates a site draws to choose among", above=0, most=1
     )

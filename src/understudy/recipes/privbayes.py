@@ -16,17 +16,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.schema import Schema
 from understudy.errors import StudyError
-from understudy.federation.info import RecipeInfo
 from understudy.federation.planning import Terms, noised_plan, unit_and_trust
-from understudy.federation.recipe import State, Stateless, Task, Update
+from understudy.federation.recipe import State, Summed, Task, Update
 from understudy.federation.site import Site
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes.catalogue import CATALOGUE
@@ -85,15 +82,13 @@ class Sums:
 
 
 @dataclass(frozen=True)
-class PrivBayes(Stateless):
+class PrivBayes(Summed):
     """See the module's paragraph. ``given`` is a network of public knowledge."""
 
-    schema: Schema
-    plan: PrivacyPlan
     sums: Sums
     given: Network | None
 
-    info: ClassVar[RecipeInfo] = CATALOGUE["privbayes"]
+    info = CATALOGUE["privbayes"]
 
     @property
     def form(self) -> str:
@@ -116,10 +111,6 @@ class PrivBayes(Stateless):
         asked = {"histograms": lambda: self._fine, "pairs": lambda: self._in_pairs(task)}
         found = asked.get(part, lambda: self._in_tables(task))()
         return {part: site.count(part, found, self.sums.sizes[part])}, {}
-
-    def step(self, state: State, total: State, *, rng: Streams) -> State:
-        """Keep the noisy sums."""
-        return {**state, **total}
 
     def finish(self, state: State, *, rng: Streams) -> Generator:
         """The network with its chances, and the values of every code."""

@@ -1,6 +1,6 @@
 """What the recipes that send choices have in common: plan, local training, and vote count.
 
-A site sends a sign and h coordinates of its update (SignDS-FL, jiang-thesis ch. 3); the server
+A site sends a sign and h coordinates of its update (SignDS-FL, Jiang 2023 ch. 3); the server
 reads them as votes, θ ← θ + γ·mean of the votes. What one update costs is ε, pure; a site makes
 as many updates as the public schedule calls it to, and refuses more.
 """

@@ -1,4 +1,4 @@
-"""SignDS-FL: federated learning by sign-based dimension selection (jiang-thesis ch. 3).
+"""SignDS-FL: federated learning by sign-based dimension selection (Jiang 2023 ch. 3).
 
 Algorithm 1: a site trains the shared classifier on its rows and sends a sign and h coordinates of
 its update, chosen by PS (h = 1) or EM-MDS; the server reads them as votes, θ ← θ + γ·mean vote.

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,9 +21,8 @@ from torch import Tensor
 from understudy.data.encode import blocks
 from understudy.data.schema import Schema
 from understudy.errors import ReleaseError
-from understudy.federation.info import RecipeInfo
 from understudy.federation.planning import Terms, noised_plan
-from understudy.federation.recipe import State, Stateless, Task, Update
+from understudy.federation.recipe import State, Summed, Task, Update
 from understudy.federation.site import Site
 from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.integer import IntegerGaussian
@@ -76,14 +75,12 @@ class Known:
 
 
 @dataclass(frozen=True)
-class TwoSums(Stateless):
+class TwoSums(Summed):
     """See the module's paragraph."""
 
-    schema: Schema
-    plan: PrivacyPlan
     bins: int
 
-    info: ClassVar[RecipeInfo] = CATALOGUE["fedmoments"]
+    info = CATALOGUE["fedmoments"]
 
     @property
     def form(self) -> str:
@@ -119,10 +116,6 @@ class TwoSums(Stateless):
         return {
             part: site.moments(part, lambda x, y: within(place.features(x)), _own, (COUNT, MEAN))
         }, {}
-
-    def step(self, state: State, total: State, *, rng: Streams) -> State:
-        """Keep the noisy sums."""
-        return {**state, **total}
 
     def finish(self, state: State, *, rng: Streams) -> Generator:
         """Class Gaussians, denoised, behind columns with their own margins."""

@@ -16,17 +16,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.schema import Schema
 from understudy.errors import StudyError
-from understudy.federation.info import RecipeInfo
 from understudy.federation.planning import parties_plan
-from understudy.federation.recipe import State, Stateless, Task, Update
+from understudy.federation.recipe import State, Summed, Task, Update
 from understudy.federation.site import Site
 from understudy.parties import Parties
 from understudy.privacy.integer import IntegerGaussian
@@ -42,7 +39,7 @@ from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Study
 
-__all__ = ["Vertical", "vertical"]
+__all__ = ["OfParties", "Vertical", "vertical", "views"]
 
 _SHARE = 0.3  # of the budget, as μ², for the histograms
 _CLASS = math.sqrt(0.2)  # a: weight of the class in v
@@ -50,15 +47,22 @@ _WIDEST = 600  # features of all parties
 
 
 @dataclass(frozen=True)
-class Vertical(Stateless):
-    """See the module's paragraph."""
+class OfParties(Summed):
+    """What recipes of sums have in common where parties hold columns: how each sees its own."""
 
-    schema: Schema
-    plan: PrivacyPlan
     held: Parties
     bins: int
 
-    info: ClassVar[RecipeInfo] = CATALOGUE["fedmoments"]
+    @cached_property
+    def views(self) -> tuple[View, ...]:
+        """Of every party."""
+        return views(self.held, self.bins)
+
+
+class Vertical(OfParties):
+    """See the module's paragraph."""
+
+    info = CATALOGUE["fedmoments"]
 
     @property
     def form(self) -> str:
@@ -67,10 +71,6 @@ class Vertical(Stateless):
             f"histograms (numbers in up to {self.bins} bins), then products of the columns of "
             f"{len(self.held)} parties"
         )
-
-    @cached_property
-    def _views(self) -> tuple[View, ...]:
-        return tuple(view(self.held, party, self.bins) for party in range(len(self.held)))
 
     def task(self, state: State, round: int) -> Task:
         """Nothing, then what the histograms have shown: shares of all cells, party by party."""
@@ -81,17 +81,13 @@ class Vertical(Stateless):
 
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """The party's histograms, or its part of v."""
-        own = self._views[site.ids[0]]
+        own = self.views[site.ids[0]]
         if site.round == 0:
             sizes, name = [m.size for m in own.margins], site.parts[0].name
             return {name: site.count(name, lambda x, y: codes(own.margins, x, y), sizes)}, {}
-        shares = task.array("shares", (sum(each.cells for each in self._views),)).numpy()
+        shares = task.array("shares", (sum(each.cells for each in self.views),)).numpy()
         place = own.standing(shares[self._cells[site.ids[0]]])
         return {"moments": site.columns("moments", lambda x, y: own.features(place, x, y))}, {}
-
-    def step(self, state: State, total: State, *, rng: Streams) -> State:
-        """Keep the noisy sums."""
-        return {**state, **total}
 
     def finish(self, state: State, *, rng: Streams) -> Generator:
         """Class Gaussians of one covariance, denoised, behind columns with their own margins."""
@@ -106,19 +102,19 @@ class Vertical(Stateless):
     @cached_property
     def _cells(self) -> list[slice]:
         """Where each party's cells lie among all."""
-        ends = np.cumsum([each.cells for each in self._views]).tolist()
-        return [slice(end - v.cells, end) for end, v in zip(ends, self._views, strict=True)]
+        ends = np.cumsum([each.cells for each in self.views]).tolist()
+        return [slice(end - v.cells, end) for end, v in zip(ends, self.views, strict=True)]
 
     def _counts(self, state: State, party: int) -> tuple[np.ndarray, float]:
         """A party's noisy histograms and the noise of a count."""
         part = self.plan.phases[0].parts[party]
-        weight = math.sqrt(sum(len(each.margins) for each in self._views))
+        weight = math.sqrt(sum(len(each.margins) for each in self.views))
         std = part.mechanism.std_of_sum(part, self.plan.phases[0])
         return completed_sum(state, part.name) * weight, std * weight
 
     def _shares(self, state: State, party: int) -> np.ndarray:
         """The cleaned shares of a party's cells; how many rows there are is judged by all."""
-        found, (counts, std) = self._views[party].margins, self._counts(state, party)
+        found, (counts, std) = self.views[party].margins, self._counts(state, party)
         rows, shares = self._rows(state), np.zeros(len(counts))
         for margin, span in zip(found, spans(found), strict=True):
             shares[span] = clean(margin, counts[span], rows, std)
@@ -127,7 +123,7 @@ class Vertical(Stateless):
     def _rows(self, state: State) -> float:
         """How many rows there are, by all histograms."""
         each = []
-        for party, own in enumerate(self._views):
+        for party, own in enumerate(self.views):
             counts, _ = self._counts(state, party)
             each += [counts[span] for span in spans(own.margins)]
         return total(each)
@@ -137,7 +133,7 @@ class Vertical(Stateless):
         whole = margins(self.schema, self.bins)
         shares: dict[str, np.ndarray] = {}
         origin, scale, expected = (np.zeros(self.schema.width) for _ in range(3))
-        for party, own in enumerate(self._views):
+        for party, own in enumerate(self.views):
             found = self._shares(state, party)
             place = own.standing(found.astype(np.float32).astype(np.float64))
             shares |= {
@@ -155,7 +151,7 @@ class Vertical(Stateless):
         whole, part = completed_sum(state, "moments"), self.plan.own.parts[0]
         std, classes = part.mechanism.std_of_sum(part, self.plan.own), self.schema.n_classes
         at, order, labels = 0, np.zeros(self.schema.width, np.int64), slice(0, 0)
-        for own in self._views:
+        for own in self.views:
             if own.classes:
                 labels = slice(at, at + own.classes)
             order[own.there] = at + own.classes + np.arange(len(own.there))
@@ -177,7 +173,7 @@ class Vertical(Stateless):
         party = self.held.labelled
         assert party is not None
         counts, std = self._counts(state, party)
-        label = counts[spans(self._views[party].margins)[-1]]
+        label = counts[spans(self.views[party].margins)[-1]]
         share = found.count_std**2 / (found.count_std**2 + std**2)
         return replace(
             found,
@@ -225,8 +221,12 @@ class View:
         return torch.cat([_CLASS * torch.eye(self.classes).double()[chosen], found], dim=1)
 
 
-def view(held: Parties, party: int, bins: int) -> View:
-    """A party's view of the table."""
+def views(held: Parties, bins: int) -> tuple[View, ...]:
+    """Every party's view of the table."""
+    return tuple(_view(held, party, bins) for party in range(len(held)))
+
+
+def _view(held: Parties, party: int, bins: int) -> View:
     schema, whole, own = held.schema_of(party), held.schema, set(held.own(party))
     found = tuple(m for m in margins(schema, bins) if m.name in own)
     here: list[int] = []
@@ -275,9 +275,9 @@ def vertical(study: Study) -> Vertical:
             f"{schema.width}",
             "merge rare categories or drop columns",
         )
-    views = [view(held, party, 2) for party in range(len(held))]
-    whole = parties_plan(study, Vertical.info, (_products(study, views),), rounds=1)
-    noise, columns = _noise(whole), sum(len(each.margins) for each in views)
+    seen = views(held, 2)
+    whole = parties_plan(study, Vertical.info, (_products(study, seen),), rounds=1)
+    noise, columns = _noise(whole), sum(len(each.margins) for each in seen)
     bins = bins_for(noise * math.sqrt(columns / _SHARE), study, whole)
     if not bins:
         raise StudyError(
@@ -285,11 +285,11 @@ def vertical(study: Study) -> Vertical:
             f"{schema.records:,} records at z = {noise:.3g}",
             "ask for a larger ε, or bring more rows",
         )
-    views = [view(held, party, bins) for party in range(len(held))]
+    seen = views(held, bins)
     solved = replace(study, privacy=replace(study.privacy, epsilon=None, noise=noise))
-    counts = tuple(_histogram(study, each, i, noise, columns) for i, each in enumerate(views))
+    counts = tuple(_histogram(study, each, i, noise, columns) for i, each in enumerate(seen))
     before = parties_plan(solved, Vertical.info, counts, rounds=1)
-    part = _products(study, views, noise / math.sqrt(1 - _SHARE))  # both together: noise again
+    part = _products(study, seen, noise / math.sqrt(1 - _SHARE))  # both together: noise again
     plan = parties_plan(solved, Vertical.info, (part,), rounds=1, before=before)
     return Vertical(schema, plan, held, bins)
 
@@ -309,9 +309,9 @@ def _histogram(study: Study, own: View, party: int, noise: float, columns: int) 
     return Part(name, (own.cells,), "sum", "client", mechanism, party)
 
 
-def _products(study: Study, views: list[View], noise: float | None = None) -> Part:
-    widths = tuple(len(each.there) + each.classes for each in views)
-    norms = tuple(each.norm + (_CLASS**2 if each.classes else 0.0) for each in views)
+def _products(study: Study, seen: tuple[View, ...], noise: float | None = None) -> Part:
+    widths = tuple(len(each.there) + each.classes for each in seen)
+    norms = tuple(each.norm + (_CLASS**2 if each.classes else 0.0) for each in seen)
     z = noise or study.privacy.noise or 1.0
     mechanism = Products(widths, tuple(n * (1 + 1e-3) for n in norms), study.schema.records, z)
     return Part("moments", (sum(widths),) * 2, "sum", "client", mechanism)

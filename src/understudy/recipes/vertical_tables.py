@@ -11,31 +11,26 @@ number of columns, which the parties' bounds add up to. What follows is fedmargi
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
-from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.data.schema import Schema
-from understudy.federation.info import RecipeInfo
 from understudy.federation.phases import Then, then
 from understudy.federation.planning import parties_plan
-from understudy.federation.recipe import State, Stateless, Task, Update
+from understudy.federation.recipe import State, Task, Update
 from understudy.federation.site import Site
 from understudy.parties import Parties
 from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.privacy.products import Products
-from understudy.recipes.catalogue import CATALOGUE
-from understudy.recipes.imposed import Pool, generator, sketch
-from understudy.recipes.margins import Margin, codes, margins
+from understudy.recipes.imposed import Imposed
+from understudy.recipes.margins import Margin, codes
 from understudy.recipes.options import FedMarginalsOptions
-from understudy.recipes.tables import BINS, Size, size_of_all, unlabelled, whole_numbers
+from understudy.recipes.tables import BINS, size_of_all, unlabelled, whole_numbers
 from understudy.recipes.two_sums import completed_sum, noise_of
-from understudy.recipes.vertical import View, vertical, view
+from understudy.recipes.vertical import OfParties, vertical, views
 from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Study
@@ -44,15 +39,8 @@ __all__ = ["VerticalTables", "vertical_tables"]
 
 
 @dataclass(frozen=True)
-class VerticalTables(Stateless):
+class VerticalTables(Imposed, OfParties):
     """The last phase; see the module's paragraph."""
-
-    schema: Schema
-    plan: PrivacyPlan
-    held: Parties
-    size: Size
-
-    info: ClassVar[RecipeInfo] = CATALOGUE["fedmarginals"]
 
     @property
     def form(self) -> str:
@@ -62,21 +50,9 @@ class VerticalTables(Stateless):
             f"{self.size.codes} codes, as products of the columns of {len(self.held)} parties"
         )
 
-    @cached_property
-    def _margins(self) -> tuple[Margin, ...]:
-        return unlabelled(margins(self.schema, BINS))
-
-    @cached_property
-    def _views(self) -> tuple[View, ...]:
-        return _views(self.held)
-
     def begin(self, made: Generator, *, rng: Streams) -> State:
-        """Draws of fedmoments' generator, and from them how the columns are cut."""
-        pool = sketch(made, self._margins, self.schema.records, rng=rng)
-        least = 2 * noise_of(self.plan.own) / max(self.schema.records, 1)
-        arrays = {"codes": pool.codes, "y": pool.y, "balance": pool.balance}
-        arrays["cut"] = pool.cuts(self._margins, self.size.codes, least)
-        return {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()}
+        """How to cut the columns."""
+        return self.drawn(made, rng=rng)[1]
 
     def task(self, state: State, round: int) -> Task:
         """How to cut the columns."""
@@ -84,9 +60,9 @@ class VerticalTables(Stateless):
 
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """The party's part of v."""
-        shape = (len(self._margins), max(margin.size for margin in self._margins))
-        cuts, own = whole_numbers(task, "cut", shape, self.size.codes), self._views[site.ids[0]]
-        names = [margin.name for margin in self._margins]
+        shape = (len(self.columns), max(margin.size for margin in self.columns))
+        cuts, own = whole_numbers(task, "cut", shape, self.size.codes), self.views[site.ids[0]]
+        names = [margin.name for margin in self.columns]
         mine = [names.index(margin.name) for margin in unlabelled(own.margins)]
 
         def found(x: Tensor, y: Tensor) -> Tensor:
@@ -100,16 +76,9 @@ class VerticalTables(Stateless):
 
         return {"tables": site.columns("tables", found)}, {}
 
-    def step(self, state: State, total: State, *, rng: Streams) -> State:
-        """Keep the noisy tables."""
-        return {**state, **total}
-
     def finish(self, state: State, *, rng: Streams) -> Generator:
         """Rows that agree with the tables, and with fedmoments elsewhere."""
-        held = {name: value.numpy() for name, value in state.items()}
-        held |= self._tables(completed_sum(state, "tables"))
-        pool = Pool(held["codes"], held["y"], held["balance"])
-        return generator(pool, self._margins, self.size, held, noise_of(self.plan.own))
+        return self.imposed(state, **self._tables(completed_sum(state, "tables")))
 
     def _tables(self, product: np.ndarray) -> dict[str, np.ndarray]:
         """The blocks of all pairs, then of the label and each column, as `imposed` reads them."""
@@ -129,7 +98,7 @@ class VerticalTables(Stateless):
         """Where every column of the schema, and the label, stand in v."""
         found: dict[str, slice] = {}
         at, label = 0, slice(0, 0)
-        for own in self._views:
+        for own in self.views:
             if own.classes:
                 label, at = slice(at, at + own.classes), at + own.classes
             held = unlabelled(own.margins)
@@ -137,7 +106,7 @@ class VerticalTables(Stateless):
             spans = (slice(a, b) for a, b in pairwise(ends.tolist()))
             found |= {margin.name: span for margin, span in zip(held, spans, strict=True)}
             at = int(ends[-1])
-        return [found[margin.name] for margin in self._margins], label
+        return [found[margin.name] for margin in self.columns], label
 
 
 def _onehot(code: Tensor, width: int) -> Tensor:
@@ -149,10 +118,6 @@ def _widths(found: tuple[Margin, ...], most: int) -> list[int]:
     return [min(margin.size, most) for margin in found]
 
 
-def _views(held: Parties) -> tuple[View, ...]:
-    return tuple(view(held, party, BINS) for party in range(len(held)))
-
-
 def vertical_tables(study: Study, own: FedMarginalsOptions) -> Then:
     """fedmoments for its share of ε, then one product of all parties' columns."""
     held, privacy = study.held, study.privacy
@@ -162,13 +127,13 @@ def vertical_tables(study: Study, own: FedMarginalsOptions) -> Then:
     plan = _plan(study, held, 4, first.plan)
     size = size_of_all(study.schema, noise_of(plan.own))
     plan = _plan(study, held, size.codes, first.plan)
-    return then(first, VerticalTables(study.schema, plan, held, size))
+    return then(first, VerticalTables(study.schema, plan, held, BINS, size))
 
 
 def _plan(study: Study, held: Parties, most: int, before: PrivacyPlan) -> PrivacyPlan:
     """One product sum; every column of a record has norm 1."""
-    each = [unlabelled(own.margins) for own in _views(held)]
-    labels = [own.classes for own in _views(held)]
+    each = [unlabelled(own.margins) for own in views(held, BINS)]
+    labels = [own.classes for own in views(held, BINS)]
     widths = tuple(sum(_widths(c, most)) + n for c, n in zip(each, labels, strict=True))
     norms = tuple(float(len(c) + (n > 0)) for c, n in zip(each, labels, strict=True))
     mechanism = Products(widths, norms, study.schema.records, study.privacy.noise or 1.0)

@@ -1,4 +1,4 @@
-"""VertiGAN: a GAN for parties that hold columns of the same people (jiang-thesis ch. 6).
+"""VertiGAN: a GAN for parties that hold columns of the same people (Jiang 2023 ch. 6).
 
 Algorithms 9 and 10. The server holds a generator with common layers and a branch per party. Each
 round a party takes E steps of DP-SGD on a critic of its own columns, computes from the critic how
@@ -264,7 +264,7 @@ class VertiGAN:
             raise ReleaseError(
                 "a generator that makes rows",
                 "one that training has driven beyond all numbers",
-                "lower training.rate and recipe.critic_rate; what was charged stays spent",
+                "lower training.rate and recipe.critic_rate; what was charged cannot be recovered",
             )
         greys = torch.cat([layout.greys for layout in self.layouts])
         varied = torch.where(greys, rows.std(0) > _RARE, (chances - 0.5).abs() < 0.5 - _RARE)

@@ -1,4 +1,4 @@
-"""DP-Fed-WAE: a Wasserstein autoencoder under local privacy (jiang-thesis ch. 4).
+"""DP-Fed-WAE: a Wasserstein autoencoder under local privacy (Jiang 2023 ch. 4).
 
 Every site trains the WAE on its few rows and sends, instead of the update, a sign and the
 coordinates that SignDS chooses: nobody is trusted, and one update costs ε, pure. Two recipes:

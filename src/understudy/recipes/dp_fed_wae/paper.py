@@ -1,4 +1,4 @@
-"""DP-Fed-WAE as published (jiang-thesis ch. 4, Algorithm 5): an answer is about the whole net.
+"""DP-Fed-WAE as published (Jiang 2023 ch. 4, Algorithm 5): an answer is about the whole net.
 
 Tables are one-hot (`data.onehot`) and the label is one more column; images go through
 convolutions, or a dense net, with the label given to the decoder.
