@@ -20,7 +20,6 @@ from understudy.nets.student import (
     Student,
     StudentTraining,
     conv_student,
-    linear_student,
 )
 from understudy.rng import Streams
 
@@ -31,7 +30,7 @@ def thesis_students() -> Mapping[str, Learner]:
     quick = replace(how, rate=1e-2)
     return {
         "convolutional network": taught(lambda s: conv_student(s.shape, s.n_classes), how),
-        "logistic regression": taught(lambda s: linear_student(s.width, s.n_classes), quick),
+        "logistic regression": taught(lambda s: Student((s.width,), s.n_classes, hidden=()), quick),
     }
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.errors import PrivacyError
-from understudy.privacy.account import Event, _simplify, cost, fixed_size_cost, solve_noise
+from understudy.privacy.account import Event, _simplify, cost, solve_noise
 from understudy.privacy.analytic import analytic_delta, analytic_noise
 
 DELTA = 1e-5
@@ -35,10 +35,15 @@ def test_without_amplification_the_same_noise_costs_far_more() -> None:
     assert epsilon(1.0, 1.0, 100) == epsilon(1.0, None, 100)
 
 
-def test_fixed_size_cohorts_are_accounted_as_such() -> None:
-    found = fixed_size_cost(1.0, 10, 100, 100, DELTA)
-    assert found.epsilon == pytest.approx(83.9, abs=0.1)
-    assert found.epsilon > 10 * epsilon(1.0, 0.1, 100)
+def test_fixed_size_cohorts_would_cost_what_the_page_says() -> None:
+    """They are refused: ten of a hundred sites, by the bound that dp_accounting has for them.
+
+    It has one for RDP under replace-one, and takes the multiplier of the doubled sensitivity.
+    """
+    drawn = dp_event.SampledWithoutReplacementDpEvent(100, 10, dp_event.GaussianDpEvent(0.5))
+    accountant = RdpAccountant(neighboring_relation=RELATIONS.REPLACE_ONE)
+    accountant.compose(dp_event.SelfComposedDpEvent(drawn, 100))
+    assert accountant.get_epsilon(DELTA) == pytest.approx(83.9, abs=0.1)
 
 
 @pytest.mark.parametrize("noise", [0.3, 1.0, 4.0, 40.0])
@@ -116,8 +121,6 @@ def test_events_that_would_fall_through_are_refused(rate: float | None, count: i
 def test_a_delta_outside_zero_and_one_is_refused(delta: float) -> None:
     with pytest.raises(PrivacyError, match="δ"):
         cost([Event((1.0,), None, 1)], delta)
-    with pytest.raises(PrivacyError, match="δ"):
-        fixed_size_cost(1.0, 1, 10, 1, delta)
 
 
 def test_papers_settings_with_a_huge_epsilon_are_counted() -> None:

@@ -187,7 +187,7 @@ def join(
     output: Path = OUT,
     server: str = typer.Option(f"localhost:{PORT}", help="HOST:PORT of the server."),
     party: list[str] = PARTY,
-    yes: bool = typer.Option(False, "--yes", "-y", help="Do not ask."),
+    yes: bool = typer.Option(False, "--yes", "-y", help="Do not ask for confirmation."),
     json: bool = JSON,
 ) -> None:
     """Align with the other parties over a network, and write the rows known to all.

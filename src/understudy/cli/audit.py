@@ -24,7 +24,7 @@ def audit(
     study: Path = typer.Argument(..., help="The study file (study.toml)."),
     out: Path = typer.Option(..., "--out", "-o", help="Folder for audit.json."),
     replay: bool = typer.Option(
-        False, "--replay", help="Only the replay: which part moves further than it declares?"
+        False, "--replay", help="Only the replay: does any part move further than it declares?"
     ),
     recipe: Path | None = typer.Option(
         None, "--recipe", help="A Python file with a recipe of your own, which the study names."

@@ -46,7 +46,7 @@ def serve(
     cert: Path | None = typer.Option(None, "--cert", help="TLS certificate, PEM."),
     key: Path | None = typer.Option(None, "--key", help="Its private key, PEM."),
     insecure: bool = typer.Option(
-        False, "--insecure", help="In the clear on a network: behind a proxy that has TLS."
+        False, "--insecure", help="Without TLS: only behind a proxy that adds it."
     ),
 ) -> None:
     """Serve an exchange of generators, until Ctrl-C.

@@ -253,7 +253,10 @@ def pull(
         Path("pulled"), "--folder", help="Where releases are kept; those that are there stay."
     ),
     screen: Path | None = typer.Option(
-        None, "--screen", metavar="REAL", help="Own rows: drop generators that do harm by them."
+        None,
+        "--screen",
+        metavar="REAL",
+        help="Rows of your own: drop generators that do harm, as judged by them.",
     ),
     seed: int | None = typer.Option(None, help="Draw the same rows again."),
     force: bool = typer.Option(False, "--force", help="Overwrite the output."),

@@ -55,7 +55,10 @@ def show(
 def verify(
     file: Path = typer.Argument(..., help="A ledger."),
     since: str | None = typer.Option(
-        None, "--since", metavar="POSITION", help="What an earlier verify said: nothing is lost?"
+        None,
+        "--since",
+        metavar="POSITION",
+        help="What an earlier verify printed: has anything been lost since?",
     ),
     json: bool = JSON,
 ) -> None:

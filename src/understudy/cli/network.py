@@ -41,7 +41,7 @@ def serve(
     ),
     insecure: bool = INSECURE,
     simulate: int | None = typer.Option(
-        None, min=1, help="Spread the study's [simulation] over so many workers; needs --seed."
+        None, min=1, help="Spread the study's [simulation] over this many workers; needs --seed."
     ),
     seed: int | None = SEED,
     quiet: bool = QUIET,
@@ -110,7 +110,9 @@ def join(
     data: Path | None = typer.Option(None, "--data", help="This site's rows."),
     server: str = typer.Option(f"localhost:{PORT}", help="HOST:PORT of the server."),
     keys: Path | None = KEYS,
-    site: str = typer.Option("", help="This site's name, if --insecure; else its keys say it."),
+    site: str = typer.Option(
+        "", help="This site's name, with --insecure only: keys name it otherwise."
+    ),
     state: Path | None = typer.Option(
         None,
         help="Folder for what this site must not lose; by default NAME.understudy by the data.",
@@ -121,13 +123,13 @@ def join(
     cap: float | None = typer.Option(
         None, min=0, help="The most ε over all studies; by default the study's."
     ),
-    yes: bool = typer.Option(False, "--yes", "-y", help="Do not ask."),
+    yes: bool = typer.Option(False, "--yes", "-y", help="Do not ask for confirmation."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Do everything but connect."),
     insecure: bool = INSECURE,
     simulate: int | None = typer.Option(
         None,
         min=1,
-        help="Be one of so many workers of a simulation; its study says where rows are.",
+        help="Be one of this many workers of a simulation; the study says where the rows are.",
     ),
     seed: int | None = SEED,
 ) -> None:

@@ -17,7 +17,7 @@ STUDY = typer.Argument(..., help="The study file (study.toml).")
 def plan(
     study: Path = STUDY,
     project: str = typer.Option(
-        "", help="Also ε with so many sites, e.g. 1000,30000 (unit = site, without a warm start)."
+        "", help="Also ε with this many sites, e.g. 1000,30000 (unit = site, without a warm start)."
     ),
     quiet: bool = QUIET,
     json: bool = JSON,

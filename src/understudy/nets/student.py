@@ -37,7 +37,6 @@ __all__ = [
     "features",
     "fit",
     "init",
-    "linear_student",
     "logits",
     "mlp_student",
     "one_thread",
@@ -155,11 +154,6 @@ def mlp_student(width: int, classes: int) -> Student:
 def dense_student(width: int, classes: int) -> Student:
     """The small dense student for tables and series."""
     return Student(inputs=(width,), classes=classes)
-
-
-def linear_student(width: int, classes: int) -> Student:
-    """Logistic (softmax) regression."""
-    return Student(inputs=(width,), classes=classes, hidden=())
 
 
 def init(spec: Student, *, rng: torch.Generator) -> Params:

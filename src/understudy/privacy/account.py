@@ -27,7 +27,6 @@ __all__ = [
     "Cost",
     "Event",
     "cost",
-    "fixed_size_cost",
     "profile",
     "pure_epsilon",
     "rdp_epsilon",
@@ -273,27 +272,6 @@ def profile(events: Sequence[Event], epsilons: Sequence[float]) -> list[float]:
         for noise, rate, count in parts:
             accountant.compose(_dp_event(noise, rate, count))
         return [float(accountant.get_delta(e)) for e in epsilons]
-
-
-def fixed_size_cost(noise: float, members: int, population: int, rounds: int, delta: float) -> Cost:
-    """ε where exactly ``members`` of ``population`` join each round, by the available bound.
-
-    dp_accounting has this for RDP under replace-one only, and takes the Gaussian's
-    multiplier as that of the doubled sensitivity: so z/2 goes in. It is much worse than
-    the Poisson figure that papers quote for it.
-    """
-    _check_delta(delta)
-    import dp_accounting
-
-    relation = dp_accounting.NeighboringRelation.REPLACE_ONE
-    accountant = dp_accounting.rdp.RdpAccountant(neighboring_relation=relation)
-    sampled = dp_accounting.SampledWithoutReplacementDpEvent(
-        population, members, dp_accounting.GaussianDpEvent(noise / 2)
-    )
-    with _quiet():
-        accountant.compose(dp_accounting.SelfComposedDpEvent(sampled, rounds))
-        epsilon = float(accountant.get_epsilon(delta))
-    return Cost(epsilon, epsilon, delta)
 
 
 def solve_noise(events: Callable[[float], Sequence[Event]], epsilon: float, delta: float) -> float:
