@@ -99,3 +99,21 @@ def test_plan_names_files_that_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "west.csv").unlink()
     said = invoke("plan", file)
     assert "Site west: there is no file west.csv." in said and "Site north: there" not in said
+
+
+def test_plan_refuses_a_sum_that_no_modulus_holds_with_the_bits_it_needs(tmp_path: Path) -> None:
+    file = study(tmp_path, 'trust = "distributed"')
+    schema = tmp_path / "schema.toml"
+    schema.write_text(schema.read_text().replace("records = 60", "records = 900_000_000_000_000"))
+    said = invoke("plan", file, code=5)
+    assert "within 56 bits" in said and "bits needed for 900,000,000,000,000 units" in said
+
+
+def test_plan_refuses_shares_that_hide_nothing_with_the_fix(tmp_path: Path) -> None:
+    shared = 'trust = "distributed"'
+    assert "at most 3, the sites asked" in invoke(
+        "plan", study(tmp_path, f"{shared}\nsurvivors = 4"), code=5
+    )
+    assert "at least two of 3 survivors must be honest" in invoke(
+        "plan", study(tmp_path, f"{shared}\ncolluders = 2"), code=5
+    )
