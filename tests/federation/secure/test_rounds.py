@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 
-from contracts.secure import Lab
+from contracts.secure import TASK, Lab
 from understudy.federation.secure import graph as graph_module
+from understudy.federation.secure.keys import Announced
 from understudy.federation.secure.party import LEGS
 from understudy.federation.secure.roster import identities
 from understudy.federation.secure.server import Void
@@ -169,6 +172,23 @@ def test_an_answer_of_the_wrong_length_costs_its_site(leg: str) -> None:
     found = lab.total()
     gone = {2} if leg in ("keys", "shares") else set()
     assert torch.equal(found, lab.plain(set(range(5)) - gone))
+
+
+@pytest.mark.parametrize("kind", ["channel", "mask"])
+def test_a_key_that_another_site_has_costs_its_site_and_not_the_round(kind: str) -> None:
+    lab = Lab(torch.arange(10).reshape(5, 2), 4, 1)
+    told: dict[int, Announced] = {}
+
+    def copied(client: int, answer: bytes) -> bytes:
+        told[client] = Announced.read(answer)
+        if client != 2:
+            return answer
+        twin = replace(told[2], **{kind: getattr(told[0], kind)})
+        signature = lab.parties[2].identity.sign(twin.statement(lab.place, 2, TASK))
+        return replace(twin, signature=signature).to_bytes()
+
+    lab.answering["keys"] = copied
+    assert torch.equal(lab.total(), lab.plain({0, 1, 3, 4}))
 
 
 def test_numbers_that_do_not_fit_cost_their_site() -> None:
