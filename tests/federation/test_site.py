@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -206,6 +208,14 @@ def test_batches_may_be_empty_and_vary_in_size() -> None:
 def test_a_drawn_row_belongs_to_its_site() -> None:
     site, row = at(stepped(), shards(3, 5)).sample("step").T
     assert len(row) and torch.equal(row // 5, site)
+
+
+def test_what_a_loss_draws_for_a_record_comes_from_the_noise_source() -> None:
+    """By public streams, a record that is left out would give its number to the next one."""
+    one = at(plan("record", "local", ToyStep), shards(1, 5))
+    other = replace(one, secret=NoiseSource.seeded(Streams.from_seed(9)).sites(0, [0]))
+    members = torch.tensor([[0, row] for row in range(5)])
+    assert not torch.equal(one.normals(members, 4), other.normals(members, 4))
 
 
 def test_without_a_rate_every_record_is_in_the_batch() -> None:
