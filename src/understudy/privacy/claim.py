@@ -34,7 +34,7 @@ EXCLUDED = (
 EMPTY_SITE = "its rows or none"
 SPARSE = 100  # sites of a round above which masks are not shared by all pairs of sites
 UNMASKED = ", no masks"
-_ONE = "all sites ran in one process: whoever ran it held all rows"
+_ONE = "all sites ran on one machine: whoever ran it held all rows"
 _WORKERS = (
     "the sites were simulated in several processes, each with the rows of many: nothing is claimed "
     "of who ran one of them, or listened between them"
