@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from understudy.data.split import check_options
 from understudy.errors import DataError, StudyError
 from understudy.recipes import build
 from understudy.release.rebuild import agreed
-from understudy.simulation import run
+from understudy.simulation import run, run_apart
 from understudy.study import Study
 
 SCHEMA = Schema(
@@ -139,12 +141,17 @@ def frame(n: int = 40) -> pd.DataFrame:
     )
 
 
-def test_parties_with_different_numbers_of_rows_are_refused_before_anything_is_spent() -> None:
+@pytest.mark.parametrize("play", [run, run_apart], ids=["together", "apart"])
+def test_parties_with_different_numbers_of_rows_are_refused_before_anything_is_spent(
+    play: Callable[..., Any], tmp_path: Path
+) -> None:
     rows = [Records(frame=frame()[["a", "b", "e"]]), Records(frame=frame(38)[["c", "d"]])]
     with pytest.raises(DataError, match="same people in the same order"):
-        run(study(*TWO), rows, seed=0)
+        play(study(*TWO), rows, seed=0, out=tmp_path / "out")
     with pytest.raises(DataError, match="people that all parties know"):
-        run(study(*TWO), [r.take(slice(0, 0)) for r in rows], seed=0)  # type: ignore[arg-type]
+        play(study(*TWO), [r.take(slice(0, 0)) for r in rows], seed=0, out=tmp_path / "out")
+    assert not list(tmp_path.glob("**/*.jsonl")), "a ledger was begun"
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_party_is_asked_for_alone() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 from typer.testing import CliRunner
 
 from understudy.cli import app
@@ -44,15 +45,40 @@ def test_two_parties_align_by_files(tmp_path: Path) -> None:
     assert (made[0]["age"] == 40 - made[1]["sum"]).all()
 
 
-def test_repeated_and_unknown_identifiers_are_refused_without_their_values(tmp_path: Path) -> None:
+BAD = {
+    "repeated": (["secret", "Secret"], "ssn", "every person once"),
+    "empty": (["secret", " "], "ssn", "an identifier in every row"),
+    "unknown": (["secret", "other"], "id", "a column 'id'"),
+}
+
+
+@pytest.mark.parametrize(("names", "column", "message"), BAD.values(), ids=BAD)
+def test_identifiers_that_cannot_be_used_are_refused_without_their_values(
+    names: list[str], column: str, message: str, tmp_path: Path
+) -> None:
+    """And nothing is written that could be sent."""
     data = tmp_path / "x.csv"
-    pd.DataFrame({"ssn": ["secret", "Secret"], "a": [1, 2]}).to_csv(data, index=False)
-    rest = ["--key", str(tmp_path / "k"), "-o", str(tmp_path / "b")]
-    for column, message in (("ssn", "every person once"), ("id", "a column 'id'")):
-        found = CliRunner().invoke(app, ["align", "blind", str(data), "--id", column, *rest])
-        assert found.exit_code == 3 and message in found.output
+    pd.DataFrame({"ssn": names, "a": [1, 2]}).to_csv(data, index=False)
+    steps = {
+        "blind": [str(data), "--key", str(tmp_path / "k")],
+        "here": [str(data), str(data)],
+    }
+    for step, words in steps.items():
+        asked = ["align", step, *words, "--id", column, "-o", str(tmp_path / "out")]
+        found = CliRunner().invoke(app, asked)
+        assert found.exit_code == 3 and message in " ".join(found.output.split())
         assert "ecret" not in found.output
-    assert not (tmp_path / "k").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
+
+
+def test_nobody_in_common_is_said_and_nothing_is_written(tmp_path: Path) -> None:
+    files = [tmp_path / "one.csv", tmp_path / "two.csv"]
+    for path, name in zip(files, ("secret", "other"), strict=True):
+        pd.DataFrame({"ssn": [name], "a": [1]}).to_csv(path, index=False)
+    asked = ["align", "here", *map(str, files), "--id", "ssn", "-o", str(tmp_path / "out")]
+    found = CliRunner().invoke(app, asked)
+    assert found.exit_code == 3 and "people that all parties know" in " ".join(found.output.split())
+    assert "ecret" not in found.output and not (tmp_path / "out").exists()
 
 
 def test_all_steps_on_one_machine(tmp_path: Path) -> None:

@@ -71,6 +71,17 @@ def test_check_counts_in_plain_words(folder) -> None:
     assert "30 rows" in result.output and "8 values outside 0 to 40 are clamped" in result.output
 
 
+def test_a_party_checks_its_file_against_the_columns_that_it_holds(folder) -> None:
+    (folder / "clinic.csv").write_text("age\n" + "".join(f"{20 + i}\n" for i in range(15)))
+    held = call("check", "schema.toml", "clinic.csv", "--columns", "age")
+    assert held.exit_code == 0 and "15 rows" in held.output
+    assert call("check", "schema.toml", "clinic.csv").exit_code == 3  # not the whole table
+    other = call("check", "schema.toml", "clinic.csv", "--columns", "age, ward")
+    assert other.exit_code == 3 and "ward" in other.output
+    unknown = call("check", "schema.toml", "clinic.csv", "--columns", "agee")
+    assert unknown.exit_code == 2 and "agee" in unknown.output
+
+
 def test_check_fails_on_rows_that_do_not_fit(folder) -> None:
     (folder / "rows.csv").write_text(ROWS + "Smith,secret,z\n")
     result = call("check", "schema.toml", "rows.csv")
