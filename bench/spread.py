@@ -1,17 +1,19 @@
 """A simulation spread over workers against the same in one process: wall time, and one release.
 
-    python bench/spread.py [--quick] [--json FILE]
+    python bench/spread.py [--only TEXT] [--quick] [--json FILE]
 
 FedVAE with wide nets on the bundled digits: 128 sites with 14 rows each, all of them in every
 round, 100 local epochs. Every run is the real command with one seed: `understudy run` on one
 thread and on two, or `serve --simulate` and two or four `join --simulate` with a thread each, on
 loopback without TLS. ``seconds`` is the wall time of all of it, start-up included: each process
-needs about three seconds of a core until it begins, and reads and deals out all rows.
+needs about three seconds of a core until it begins, and reads and deals out all rows. ``--only
+2-1`` runs the cell of two workers with one thread each, and keeps the others that FILE has.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import socket
 import subprocess
@@ -52,16 +54,22 @@ CELLS = ((0, 1), (0, 2), (2, 1), (4, 1))  # workers, or none; threads of each pr
 
 def main() -> None:
     """One process, on one thread and two; then two and four workers, on one each."""
-    options = arguments(__doc__ or "").parse_args()
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--only", default="", help="cells by workers and threads of each, as 2-1")
+    options = parser.parse_args()
     report: dict[str, Any] = {**provenance("spread", options.threads), "cells": []}
     report["cores"] = os.cpu_count()
-    terms = {"sites": 128, "rounds": 6, "epochs": 100}
+    terms, cells = {"sites": 128, "rounds": 6, "epochs": 100}, CELLS
     if options.quick:
-        terms = {"sites": 40, "rounds": 1, "epochs": 1}
+        terms, cells = {"sites": 40, "rounds": 1, "epochs": 1}, CELLS[1:3]
+    cells = [each for each in cells if options.only in "-".join(map(str, each))]
+    if options.json and options.json.exists():
+        kept = json.loads(options.json.read_text())["cells"]
+        report["cells"] = [c for c in kept if (c["workers"], c["threads of each"]) not in cells]
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         _study(folder, terms)
-        for workers, threads in CELLS[1:3] if options.quick else CELLS:
+        for workers, threads in cells:
             os.environ["OMP_NUM_THREADS"] = str(threads)
             done = _timed(folder, workers, f"out-{workers}-{threads}")
             made = {**terms, "workers": workers, "threads of each": threads, **done}

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 import resource
 import sys
+import time
 from io import StringIO
 from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -24,7 +27,7 @@ from understudy.errors import BudgetError, KeysError, ReleaseError, StudyError, 
 from understudy.federation.budget import Budget
 from understudy.federation.sites import Sites
 from understudy.privacy.ledger import Ledger
-from understudy.runtime import flare
+from understudy.runtime import flare, greeting
 from understudy.runtime.greeting import Farewell, Terms, kind_of
 from understudy.runtime.wire import Envelope, decode_sealed, encode_task
 from understudy.study import Study
@@ -181,6 +184,36 @@ def test_a_server_that_means_something_else_is_told_so_and_left(tmp_path: Path) 
     assert attendant.over.is_set() and "noise comes from" in str(attendant.error)
 
 
+def test_a_server_whose_clock_is_wrong_is_told_so_and_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = ready(tmp_path)
+    attendant, now = Attendant(site), time.time()
+    with monkeypatch.context() as patched:
+        patched.setattr(greeting, "time", SimpleNamespace(time=lambda: now - 4000))
+        late = hello(site)
+    reply = attendant.handle(late)
+    assert kind_of(reply) == "refusal" and b"behind there" in reply
+    assert attendant.over.is_set() and "timedatectl" in str(attendant.error)
+    with Ledger(tmp_path / "state" / "ledger.jsonl") as ledger:
+        assert not ledger.entries
+
+
+def test_a_greeting_that_waits_for_an_earlier_answer_is_no_wrong_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A site that trains for long answers the next greeting late, though it came in at once."""
+    site = ready(tmp_path)
+    attendant, message = Attendant(site), hello(site)
+    monkeypatch.setattr(greeting, "_SKEW", 0.2)
+    with attendant._lock:
+        thread = Thread(target=attendant.handle, args=(message,))
+        thread.start()
+        time.sleep(0.5)
+    thread.join()
+    assert attendant.error is None
+
+
 def test_a_run_above_the_cap_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
     with pytest.raises(BudgetError):
         ready(tmp_path, cap=0.5)
@@ -286,7 +319,7 @@ def test_another_schema_at_a_site_is_named_at_both_ends_and_costs_nothing(tmp_pa
     reply = attendant.handle(theirs)
     assert attendant.over.is_set() and "schema files differ" in str(attendant.error)
     with pytest.raises(WireError, match="schema files differ"):
-        site.terms.check(Terms.decode(reply, "welcome", "north"), "north")
+        site.terms.check(Terms.decode(reply, "welcome", "north"), "north", time.time())
     with Ledger(tmp_path / "state" / "ledger.jsonl") as ledger:
         assert not ledger.entries
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
@@ -179,17 +180,20 @@ def test_whatever_a_site_sends_or_does_costs_no_more_than_its_own_part(tmp_path:
         assert set(release.signed.signatures) == {"hub", *SITES}
 
 
-CUT = 12.0  # seconds: beyond FLARE's longest pause between two attempts
+CUT = float(os.environ.get("UNDERSTUDY_CUT", 12))  # s; FLARE's longest pause between two attempts
 
 
 def test_a_run_waits_for_a_site_whose_line_is_cut(tmp_path: Path) -> None:
-    """The line is a tunnel that is up before the server is, and is cut in the middle of a round."""
+    """The line is a tunnel that is up before the server is, and is cut in the middle of a round.
+
+    UNDERSTUDY_CUT=60 cuts it for a whole minute.
+    """
     with processes() as start:
         here = Federation(tmp_path, start)
         line = Line(here.port)
         north = here.join("north", "--server", f"localhost:{line.port}")
         eventually(lambda: "hangs up, as a tunnel does" in north.said, 60)  # no server is up yet
-        hub = here.serve("--wait", 60, "--deadline", 600)
+        hub = here.serve("--wait", 60 + CUT, "--deadline", 600)
         sites = [north, *(here.join(name) for name in ("south", "east"))]
         eventually(here.reached(2), 120)
         line.cut()
@@ -220,6 +224,32 @@ def test_a_server_that_is_killed_goes_on_and_charges_no_round_twice(tmp_path: Pa
         assert [site.ended(30) for site in sites] == [0, 0, 0]
         release = here.check(ROUNDS)
         assert set(release.signed.signatures) == {"hub", *SITES}
+
+
+MASKED = LONG.replace('trust = "local"', 'trust = "distributed"\nsurvivors = 2\ncolluders = 0')
+
+
+def test_a_sum_under_masks_survives_a_site_and_a_server_that_die(tmp_path: Path) -> None:
+    """Wherever in its five exchanges a round is: what was begun is void, or summed without it."""
+    with processes() as start:
+        here = Federation(tmp_path, start, MASKED)
+        hub = here.serve()
+        sites = {name: here.join(name) for name in SITES}
+        eventually(here.reached(2), 120)
+        sites["north"].kill()
+        eventually(lambda: "north: lost" in hub.said, 30)
+        sites["north"] = here.join("north")
+        eventually(here.reached(5), 90)
+        hub.kill()
+        sites["south"].kill()  # and stays away: two are enough to go on
+        hub = here.serve("--resume", "--wait", 20)
+        assert hub.ended(150) == 0, hub.said[-3000:]
+        assert "going on without south" in hub.said
+        assert [sites[name].ended(30) for name in ("north", "east")] == [0, 0]
+        release = verify(here.out).release
+        charged = [receipt.round for receipt in receipts_in(_entries(release.ledger))]
+        assert sorted(set(charged)) == list(range(ROUNDS))
+        assert set(release.signed.signatures) == {"hub", "north", "east"}
 
 
 def test_another_study_and_an_older_copy_of_a_ledger_are_refused_at_a_site(tmp_path: Path) -> None:

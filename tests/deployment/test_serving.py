@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from understudy.deployment.serving import Serving, serve
 from understudy.deployment.status import SiteStatus, Status
 from understudy.errors import KeysError, StudyError, UnderstudyError, WireError
 from understudy.federation.budget import Budget
+from understudy.runtime import greeting
 from understudy.runtime.greeting import Farewell, Terms
 from understudy.runtime.wire import Agreement, encode_refusal
 from understudy.study import Study
@@ -81,6 +83,27 @@ def test_a_site_that_means_something_else_is_named_before_anything_is_spent(
     with pytest.raises(WireError, match=r"south.*rounds is 3 here and 4 there"):
         found.open()
     assert "refused" in states(found)
+
+
+def test_a_site_whose_clock_is_wrong_is_named_before_anything_is_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport, now = Present(*SITES), time.time()
+    monkeypatch.setattr(greeting, "time", SimpleNamespace(time=lambda: now + 900))
+    found = reception(tmp_path, transport)
+    with pytest.raises(WireError, match=r"(900|899) s ahead there.*timedatectl"):
+        found.open()
+    assert "refused" in states(found)
+
+
+def test_a_run_that_is_resumed_waits_for_all_and_goes_on_with_enough(tmp_path: Path) -> None:
+    found = reception(tmp_path, Present("north", "south"))
+    found.open(2)
+    assert states(found) == ["joined", "joined", "absent"]
+    assert "going on without east" in found.report.status.log[-1]
+    found = reception(tmp_path, Present("north"))
+    with pytest.raises(WireError, match="no word from south, east"):
+        found.open(2)
 
 
 def test_a_site_that_comes_back_is_greeted_again(tmp_path: Path) -> None:

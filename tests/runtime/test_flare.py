@@ -102,7 +102,7 @@ def net(keys: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Net]:
 
 
 @pytest.mark.slow
-def test_what_the_transport_relies_on(net: Net) -> None:
+def test_what_the_transport_relies_on(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     """The contract with FLARE: names, bytes, deadlines, loss and return, and nothing else let in.
 
     If this fails with another version of nvflare, do not pin that version.
@@ -116,6 +116,14 @@ def test_what_the_transport_relies_on(net: Net) -> None:
 
     # A site must not reach another one: CellNet alone would pass its request on.
     assert exchange({"north": b"ask south"}, 8)[0] == {"north": b"nothing"}
+
+    # Nor have objects unpacked at the server, neither asking nor answering: bytes are all it takes.
+    from nvflare.fuel.f3.cellnet import utils
+
+    unpacked: list[object] = []
+    monkeypatch.setattr(utils.fobs, "loads", lambda *said, **_: unpacked.append(said))
+    assert exchange({"north": b"tell"}, 8)[0] == {"north": b"nothing"}
+    assert not exchange({"north": b"objects"}, 2)[0] and not unpacked
 
     # Our deadline is kept, and the others' answers are not lost.
     begun = time.monotonic()

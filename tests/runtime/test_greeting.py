@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
+import time
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -10,11 +11,14 @@ from understudy.runtime.wire import Agreement, Refused, encode_refusal, pack
 
 AGREED = Agreement("s", "c", "p", "1.0")
 OURS = Terms(AGREED, {"rounds": 3, "privacy": {"epsilon": 1.0}}, "roster", "os", 1000.0)
+SAID = asdict(OURS)
+HEAD = {"message": "hello", "site": "north", "run": "ab12"}
 
 
-def test_terms_arrive_as_they_were_sent() -> None:
+def test_terms_arrive_as_they_were_sent_with_the_time_at_which_they_were() -> None:
     data = OURS.encode("hello", "ab12", "north")
-    assert Terms.decode(data, "hello", "north") == OURS
+    found = Terms.decode(data, "hello", "north")
+    assert replace(found, clock=1000.0) == OURS and abs(found.clock - time.time()) < 5
     assert (kind_of(data), run_of(data)) == ("hello", "ab12")
 
 
@@ -32,15 +36,16 @@ def test_terms_arrive_as_they_were_sent() -> None:
 )
 def test_what_differs_is_named(theirs: Terms, said: str) -> None:
     with pytest.raises(WireError, match=said):
-        OURS.check(theirs, "north")
+        OURS.check(theirs, "north", 1000.0)
     OURS.check(replace(theirs, **{n: getattr(OURS, n) for n in ("study", "agreement")},
-                       roster="roster", noise="os"), "north")  # fmt: skip
+                       roster="roster", noise="os"), "north", 1000.0)  # fmt: skip
 
 
-def test_clocks_that_differ_by_much_are_reported_and_no_more() -> None:
-    assert OURS.skew(replace(OURS, clock=1200.0)) == 0
-    assert OURS.skew(replace(OURS, clock=5000.0)) == 4000
-    assert not OURS.differences(replace(OURS, clock=5000.0))
+@pytest.mark.parametrize(("clock", "said"), [(5000.0, "4000 s ahead"), (-3000.0, "4000 s behind")])
+def test_clocks_that_differ_by_much_are_refused_with_the_fix(clock: float, said: str) -> None:
+    OURS.check(replace(OURS, clock=1200.0), "north", 1000.0)
+    with pytest.raises(WireError, match=rf"{said} there\. Do: set both clocks"):
+        OURS.check(replace(OURS, clock=clock), "north", 1000.0)
 
 
 @pytest.mark.parametrize(
@@ -50,8 +55,11 @@ def test_clocks_that_differ_by_much_are_reported_and_no_more() -> None:
         b"UNDY",
         OURS.encode("hello", "ab12", "south"),
         OURS.encode("welcome", "ab12", "north"),
-        pack({"message": "hello", "site": "north", "run": "ab12", "terms": {"clock": 1}}, b""),
-        pack({"message": "hello", "site": "north", "run": "ab12"}, b""),
+        pack({**HEAD, "terms": {"clock": 1}}, b""),
+        pack(HEAD, b""),
+        pack({**HEAD, "terms": SAID | {"study": 5}}, b""),
+        pack({**HEAD, "terms": SAID | {"clock": "x"}}, b""),
+        pack({**HEAD, "terms": SAID | {"agreement": 1}}, b""),
     ],
 )
 def test_other_messages_are_no_greeting(data: bytes) -> None:

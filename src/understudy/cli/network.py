@@ -28,7 +28,9 @@ def serve(
     keys: Path | None = KEYS,
     host: str = typer.Option("localhost", help="The address of this machine to listen on."),
     port: int = typer.Option(PORT, help="The port that sites connect to."),
-    resume: bool = typer.Option(False, "--resume", help="Continue an interrupted run."),
+    resume: bool = typer.Option(
+        False, "--resume", help="Continue a run that was interrupted, if there is one."
+    ),
     wait: float = typer.Option(600.0, min=0, help="Seconds to wait for sites that are missing."),
     deadline: float = typer.Option(
         600.0,

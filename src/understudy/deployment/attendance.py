@@ -47,9 +47,10 @@ class Attendant:
 
     def handle(self, data: bytes) -> bytes:
         """The reply, or a refusal that says why in words that hold nothing of the rows."""
+        heard = time.time()  # it may have to wait until an earlier message is answered
         with self._lock:
             try:
-                return self._answer(data)
+                return self._answer(data, heard)
             except UnderstudyError as error:
                 return self._refusal(str(error))
             except Exception:  # its words may hold what rows say: they stay here
@@ -59,10 +60,10 @@ class Attendant:
     def _refusal(self, reason: str) -> bytes:
         return encode_refusal(reason, self.joining.agreement, self.name)
 
-    def _answer(self, data: bytes) -> bytes:
+    def _answer(self, data: bytes, heard: float) -> bytes:
         kind, run = kind_of(data), run_of(data)
         if kind == "hello":
-            return self._welcome(data, run)
+            return self._welcome(data, run, heard)
         if kind == "bye":
             return self._farewell(data)
         return self._answered(self._in(run), data)
@@ -85,11 +86,11 @@ class Attendant:
             raise WireError("the run this site has joined", "another", "join it in another folder")
         return self._participant
 
-    def _welcome(self, data: bytes, run: str) -> bytes:
+    def _welcome(self, data: bytes, run: str, heard: float) -> bytes:
         name, own = self.name, self.joining.terms
         theirs = Terms.decode(data, "hello", name)
         try:
-            own.check(theirs, "the server")
+            own.check(theirs, "the server", heard)
             self._in(run)
         except UnderstudyError as error:
             self._end(error)
@@ -97,8 +98,6 @@ class Attendant:
                 raise
         else:
             self.tell(f"the server agrees on study, plan and keys; run {run[:8]}")
-        if skew := own.skew(theirs):
-            self.tell(f"the server's clock and ours differ by {skew:.0f} s: check both")
         return own.encode("welcome", run, name)
 
     def _farewell(self, data: bytes) -> bytes:

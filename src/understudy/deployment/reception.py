@@ -1,8 +1,9 @@
 """Who is there: a server greets its sites, waits for those that are missing, and says goodbye.
 
-Before round one every site of the study must be there and mean the same. Before each later round
-the server waits for sites that were lost a short while ago; it goes on without those that stay
-away, as long as enough are there, and otherwise pauses: a round that nobody answers is never begun.
+Before round one every site of the study must be there and mean the same. Before each later round,
+and when a run is resumed, the server waits for sites that are missing; it goes on without those
+that stay away, as long as enough are there, and otherwise pauses: a round that nobody answers is
+never begun.
 """
 
 from __future__ import annotations
@@ -70,15 +71,26 @@ class Reception:
         """Of all sites."""
         return [site.name for site in self.report.status.sites]
 
-    def open(self) -> None:
-        """Wait until every site is there and agrees; refuse where one does not."""
+    def open(self, least: int | None = None) -> None:
+        """Wait until every site is there and agrees; refuse where one does not.
+
+        ``least`` is for a run that was begun before: with so many it goes on when the time is up.
+        """
+        self._opened = least is not None
         self.report.say(f"waiting for {', '.join(self.names)}", phase="waiting")
         until = time.monotonic() + self.wait
-        while missing := [name for name in self.names if name not in self.present()]:
+        while missing := self._missing():
             if time.monotonic() > until:
-                raise self._pause(f"no word from {', '.join(missing)} for {self.wait:g} s")
+                if len(self.names) - len(missing) < (least or len(self.names)):
+                    raise self._pause(f"no word from {', '.join(missing)} for {self.wait:g} s")
+                self.report.say(f"going on without {', '.join(missing)}")
+                break
             time.sleep(_LOOK)
         self._opened = True
+
+    def _missing(self) -> list[str]:
+        present = self.present()
+        return [name for name in self.names if name not in present]
 
     def enough(self, least: int) -> None:
         """Before a round: wait for sites that may come back, then see that enough are there."""
@@ -126,13 +138,12 @@ class Reception:
         for name, reply in found.items():
             try:
                 theirs = Terms.decode(reply, "welcome", name)
-                self.terms.check(theirs, name)
+                self.terms.check(theirs, name, time.time())
             except UnderstudyError as error:
                 self._refuse(name, error)
                 continue
             self._greeted.add(name)
-            skew = self.terms.skew(theirs)
-            self.report.site(name, "joined", f"its clock differs by {skew:.0f} s" if skew else "")
+            self.report.site(name, "joined")
 
     def _refuse(self, name: str, error: UnderstudyError) -> None:
         """Before round one this ends the run; later it goes on without the site."""

@@ -40,7 +40,7 @@ from understudy.runtime.wire import Agreement
 from understudy.simulation.budgets import begin
 from understudy.simulation.journal import Journal
 from understudy.simulation.simulate import prepared, trained
-from understudy.simulation.workplace import workplace
+from understudy.simulation.workplace import charged, private_folder, workplace
 from understudy.study import Study
 
 __all__ = ["Serving", "check_port", "serve", "waiting"]
@@ -53,9 +53,10 @@ _NUMBER = 16  # bytes of a number on its way, at most
 class Serving:
     """What `serve` is asked for. ``keys`` None: without TLS, signatures or secure sums.
 
-    ``wait`` is how long to wait for sites that are missing, ``deadline`` for an answer; ``again``
-    is the command that goes on after a pause. ``seed`` is for tests and marks the claims;
-    ``preview``: the status also has what is spent so far, and rows of the generator as it is.
+    ``resume`` goes on with a run that was interrupted, if there is one. ``wait`` is how long to
+    wait for sites that are missing, ``deadline`` for an answer; ``again`` is the command that goes
+    on after a pause. ``seed`` is for tests and marks the claims; ``preview``: the status also has
+    what is spent so far, and rows of the generator as it is.
     """
 
     out: Path
@@ -85,9 +86,10 @@ def serve(study: Study, how: Serving) -> Release:
     check_flare()
     study, recipe = _checked(study, how)
     check_port(how)
-    with workplace(how.out, how.resume) as folder, ExitStack() as stack:
+    resume = how.resume and private_folder(how.out).exists()
+    with workplace(how.out, resume) as folder, ExitStack() as stack:
         how.opened(folder)
-        journal = Journal.open(folder, study, how.seed, how.resume)
+        journal = Journal.open(folder, study, how.seed, resume)
         ledger = stack.enter_context(Ledger(folder / "ledger.jsonl"))
         report = Report(waiting(study, recipe.plan, journal, study.site_names), folder, how.tell)
         transport = FlareTransport(
@@ -97,7 +99,7 @@ def serve(study: Study, how: Serving) -> Release:
         report.say(f"listening on {how.host}:{how.port}")
         terms = _terms(study, recipe, journal, how)
         reception = Reception(transport, terms, journal.run, report, how.wait, how.again)
-        reception.open()
+        reception.open(_least(recipe.plan) if charged(folder) else None)
         begin(study, recipe.plan, journal, ledger)
         release = _trained(study, recipe, journal, ledger, reception, how)
         release = _closed(release, reception, journal, ledger, how)
@@ -182,7 +184,7 @@ def _trained(
     def begin_round(round: int, rounds: int) -> None:
         _tell_failures(networked, plan, reception.report)
         if round < rounds:
-            reception.enough(_least(plan, round))
+            reception.enough(_least(plan))
             reception.report.say(f"round {round + 1} of {rounds}", round=round)
 
     engine = Engine(
@@ -214,10 +216,10 @@ def _tell_failures(networked: Networked, plan: PrivacyPlan, report: Report) -> N
         report.say(*said)
 
 
-def _least(plan: PrivacyPlan, round: int) -> int:
-    """Sites without which a round is not begun: the plan's survivors, or more than half."""
-    phase = plan.at(round)
-    return max(phase.survivors if plan.trust == "distributed" else 0, plan.sites // 2 + 1)
+def _least(plan: PrivacyPlan) -> int:
+    """Sites without which no round is begun: the plan's survivors, or more than half."""
+    survivors = max(phase.survivors for phase in plan.phases)
+    return max(survivors if plan.trust == "distributed" else 0, plan.sites // 2 + 1)
 
 
 def _closed(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -141,20 +142,21 @@ class Holding:
 
     def handle(self, data: bytes) -> bytes:
         """The reply, or a refusal that says why."""
+        heard = time.time()
         try:
             kind, run = kind_of(data), run_of(data)
             if kind == "hello":
-                return self._welcome(data, run)
+                return self._welcome(data, run, heard)
             if self._worker is None or self._worker.run != run:
                 raise WireError("a run that this worker was greeted for", "another", "start again")
             return self._farewell(data) if kind == "bye" else self._worker.handle(data)
         except UnderstudyError as error:
             return encode_refusal(str(error), self.terms.agreement, self.name)
 
-    def _welcome(self, data: bytes, run: str) -> bytes:
+    def _welcome(self, data: bytes, run: str, heard: float) -> bytes:
         theirs = Terms.decode(data, "hello", self.name)
         try:
-            self.terms.check(theirs, "the server")
+            self.terms.check(theirs, "the server", heard)
             if self._worker is None or self._worker.run != run:
                 self._worker = self._begun(run)
                 self.tell(f"run {run[:8]}: {len(self.ids):,} sites")

@@ -1,16 +1,17 @@
 """The first and the last words of a run: do both ends mean the same, and what came of it.
 
 Before a site is asked for anything, server and site tell each other all that must be equal: the
-public part of the study, the hashes of study, schema and plan, the version, the sites' keys, and
-where noise comes from. Each end compares for itself and names what differs. At the end the server
-shows what it is going to publish, and the site answers with its signature.
+public part of the study, the hashes of study, schema and plan, the version, the sites' keys, where
+noise comes from, and the time, by which ledgers are dated and certificates expire. Each end
+compares for itself and names what differs. At the end the server shows what it is going to publish,
+and the site answers with its signature.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from understudy.errors import WireError
@@ -18,7 +19,7 @@ from understudy.runtime.wire import Agreement, Refused, encode_arrays, malformed
 
 __all__ = ["Farewell", "Terms", "kind_of", "run_of"]
 
-_SKEW = 300  # seconds that two clocks may differ before it is said
+_SKEW = 300  # seconds that two clocks may differ
 _KINDS = ("hello", "welcome", "bye", "signed", "refusal", "task", "leg")
 _WORDS = {
     "roster": "the sites' keys differ: install the newest reply of the server at every site",
@@ -41,17 +42,21 @@ def run_of(data: bytes) -> str:
 
 @dataclass(frozen=True)
 class Terms:
-    """What one end takes for granted; ``study`` is the public part of it (`Study.agreement`)."""
+    """What one end takes for granted; ``study`` is the public part of it (`Study.agreement`).
+
+    ``clock`` is the time at that end when it said so.
+    """
 
     agreement: Agreement
     study: Mapping[str, Any]
     roster: str
     noise: str
-    clock: float = field(default_factory=time.time)
+    clock: float = 0.0
 
     def encode(self, message: str, run: str, site: str) -> bytes:
         """A "hello" of the server, or the "welcome" of a site."""
-        header = {"message": message, "run": run, "site": site, "terms": asdict(self)}
+        said = asdict(replace(self, clock=time.time()))
+        header = {"message": message, "run": run, "site": site, "terms": said}
         return pack(header, encode_arrays({}))
 
     @classmethod
@@ -63,9 +68,12 @@ class Terms:
         if header["message"] == "refusal":
             raise Refused("a welcome", f"a refusal: {header.get('reason')}", "see the site's log")
         try:
-            terms = dict(header["terms"])
-            return cls(**{**terms, "agreement": Agreement(**terms["agreement"])})
-        except (KeyError, TypeError, ValueError) as error:
+            said = dict(header["terms"])
+            agreement = {name: str(hashed) for name, hashed in said["agreement"].items()}
+            read = {"agreement": Agreement(**agreement), "study": dict(said["study"])}
+            read |= {name: str(said[name]) for name in ("roster", "noise")}
+            return cls(**read, clock=float(said["clock"]))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise malformed("the terms of a run") from error
 
     def differences(self, other: Terms) -> list[str]:
@@ -82,18 +90,19 @@ class Terms:
             found.append("the privacy plans differ: compare versions of dp-accounting and SciPy")
         return found
 
-    def skew(self, other: Terms) -> float:
-        """Seconds by which the clocks differ, if they do by much; else 0."""
-        apart = abs(self.clock - other.clock)
-        return apart if apart > _SKEW else 0.0
-
-    def check(self, other: Terms, who: str) -> None:
-        """Refuse terms that differ, by what differs."""
+    def check(self, other: Terms, who: str, heard: float) -> None:
+        """Refuse terms that differ, by what differs; ``heard`` is when they came in here."""
         if found := self.differences(other):
             raise WireError(
                 f"the same study at {who} and here",
                 "; ".join(found),
                 "use the same study and schema files, keys and version at both ends",
+            )
+        if abs(apart := other.clock - heard) > _SKEW:
+            raise WireError(
+                f"the same time at {who} and here, to {_SKEW} s",
+                f"a clock that is {abs(apart):.0f} s {'ahead' if apart > 0 else 'behind'} there",
+                "set both clocks (timedatectl set-ntp true), then start again",
             )
 
 

@@ -17,9 +17,14 @@ from pathlib import Path
 from understudy.errors import OutputError, unwritable
 from understudy.release.archive import refuse_existing
 
-__all__ = ["RESERVED", "charged", "workplace"]
+__all__ = ["RESERVED", "charged", "private_folder", "workplace"]
 
 RESERVED = "reserved"  # in the private folder: the sites' own ledgers have been charged
+
+
+def private_folder(out: Path) -> Path:
+    """Where a run keeps what it must remember until ``out`` is there."""
+    return out.with_name(out.name + ".partial")
 
 
 @contextmanager
@@ -30,7 +35,7 @@ def workplace(out: Path | None, resume: bool) -> Iterator[Path]:
             yield Path(temporary)
         return
     refuse_existing(out)
-    folder = out.with_name(out.name + ".partial")
+    folder = private_folder(out)
     with _locked(folder, resume):
         try:
             yield folder
