@@ -23,6 +23,7 @@ from understudy.cli import app
 from understudy.cli.attending import _leaving
 from understudy.deployment.attendance import Attendant
 from understudy.deployment.joining import Joining, prepare
+from understudy.deployment.keys import load_keys
 from understudy.errors import BudgetError, KeysError, ReleaseError, StudyError, WireError
 from understudy.federation.budget import Budget
 from understudy.federation.sites import Sites
@@ -251,7 +252,9 @@ def test_a_dry_run_shows_what_leaves_and_what_it_costs(tmp_path: Path) -> None:
     studies.write(enrol(tmp_path), studies.VOTES)
     code, said = commanded(tmp_path, "--keys", tmp_path / "north", "--cap", 9, "--dry-run")
     assert code == 0, said
-    for part in ("what leaves north", "in each of 2 rounds", "Against the server", "the cap is 9"):
+    shown = ("what leaves north", "in each of 2 rounds", "Against the server", "the cap is 9")
+    compared = (Study.load(tmp_path / "study.toml").hash, load_keys(tmp_path / "hub").fingerprint)
+    for part in (*shown, *compared):
         assert part in said
     with Ledger(tmp_path / "north.understudy" / "ledger.jsonl") as book:
         assert not book.entries

@@ -121,7 +121,7 @@ def agree(joining: Joining, yes: bool) -> None:
     console, plan = Console(), joining.recipe.plan
     console.print(_leaving(joining))
     console.print(claims_panel(claims(plan, joining.sites.source.name)))
-    for line in _cost(joining.spent(), plan, joining.budget.ledger):
+    for line in (*_agreed(joining), *_cost(joining.spent(), plan, joining.budget.ledger)):
         print_hanging(console, "  ", line)
     if run := joining.run:
         print_hanging(console, "  ", f"This site has joined run {run[:8]} and goes on with it.")
@@ -171,6 +171,13 @@ def _heading(plan: PrivacyPlan, phase: int) -> int:
     """Bytes of an answer in a phase that are no numbers, at most: a receipt for each noise."""
     receipts, parts = plan.receipts(plan.start(phase), "simulation"), plan.phases[phase].parts
     return 1000 + 250 * len(receipts) + 120 * len(parts)
+
+
+def _agreed(joining: Joining) -> Iterator[str]:
+    """What people at the sites compare, and sign off."""
+    yield f"The study's hash: {joining.study.hash}"
+    if joining.keys is not None:
+        yield f"The roster's fingerprint: {joining.keys.fingerprint}"
 
 
 def _cost(spent: Spent, plan: PrivacyPlan, ledger: Path | None) -> Iterator[str]:

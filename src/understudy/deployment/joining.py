@@ -116,7 +116,7 @@ class Joining:
             if kept is not None and kept.paid is not None and not book.holds(*kept.paid):
                 raise ReleaseError(
                     f"{book.path.name} with every entry it had when this site last paid",
-                    f"{len(book.entries)} entries, and some are missing",
+                    f"fewer, or others (it has {len(book.entries)})",
                     "restore its newest copy; a ledger must never go back",
                 )
 

@@ -58,7 +58,7 @@ class Journal:
         if name in self.kept["heads"] and not ledger.holds(*self.kept["heads"][name]):
             raise ReleaseError(
                 f"{name} with every entry it had when this run last started",
-                f"{len(ledger.entries)} entries, and some are missing",
+                f"fewer, or others (it has {len(ledger.entries)})",
                 "restore its newest copy; a ledger must never go back",
             )
 
