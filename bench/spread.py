@@ -59,7 +59,7 @@ def main() -> None:
     options = parser.parse_args()
     report: dict[str, Any] = {**provenance("spread", options.threads), "cells": []}
     report["cores"] = os.cpu_count()
-    terms, cells = {"sites": 128, "rounds": 6, "epochs": 100}, CELLS
+    terms, cells = {"sites": 128, "rounds": 4, "epochs": 100}, CELLS
     if options.quick:
         terms, cells = {"sites": 40, "rounds": 1, "epochs": 1}, CELLS[1:3]
     cells = [each for each in cells if options.only in "-".join(map(str, each))]
