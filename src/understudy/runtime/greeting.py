@@ -70,9 +70,9 @@ class Terms:
         try:
             said = dict(header["terms"])
             agreement = {name: str(hashed) for name, hashed in said["agreement"].items()}
-            read = {"agreement": Agreement(**agreement), "study": dict(said["study"])}
-            read |= {name: str(said[name]) for name in ("roster", "noise")}
-            return cls(**read, clock=float(said["clock"]))
+            roster, noise = str(said["roster"]), str(said["noise"])
+            clock = float(said["clock"])
+            return cls(Agreement(**agreement), dict(said["study"]), roster, noise, clock)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise malformed("the terms of a run") from error
 
