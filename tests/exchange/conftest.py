@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,6 +28,13 @@ def pushed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         name: release(folder / f"{name}.zip", epsilon, seed=i)
         for i, (name, epsilon) in enumerate(epsilons.items())
     }
+
+
+@pytest.fixture
+def files(pushed: dict[str, Path]) -> dict[str, bytes]:
+    """Those of a release that is fit."""
+    with zipfile.ZipFile(pushed["one"]) as found:
+        return {name: found.read(name) for name in found.namelist()}
 
 
 @pytest.fixture

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import shutil
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,13 +25,6 @@ from understudy.release.manifest import seal_manifest
 from understudy.simulation.verification import verify
 
 RULES = Rules(plain().hash, "record", ("local",), (), 1.0, 1e-5, False, 100)
-
-
-@pytest.fixture
-def files(pushed: dict[str, Path]) -> dict[str, bytes]:
-    """Those of a release that is fit."""
-    with zipfile.ZipFile(pushed["one"]) as found:
-        return {name: found.read(name) for name in found.namelist()}
 
 
 def sealed(
@@ -150,26 +141,29 @@ def zipped(path: Path, entries: dict[str, bytes], how: int = zipfile.ZIP_STORED)
     return path
 
 
-def test_bombs_and_paths_that_lead_elsewhere_are_refused(
-    files: dict[str, bytes], tmp_path: Path
-) -> None:
+def test_a_zip_that_swells_is_refused(tmp_path: Path) -> None:
     bomb = zipped(tmp_path / "bomb.zip", {"release.json": bytes(64 << 20)}, zipfile.ZIP_DEFLATED)
     assert bomb.stat().st_size < 1 << 20
     refused(bomb, "as Understudy writes a zip")
+
+
+def test_paths_that_lead_elsewhere_are_refused(files: dict[str, bytes], tmp_path: Path) -> None:
     refused(zipped(tmp_path / "out.zip", {**files, "../../evil": b"x"}), "as Understudy writes")
     archive.save({**files, "../evil": b"x"}, tmp_path / "same.zip")
     refused(tmp_path / "same.zip", "no files but those in the manifest")
-    (tmp_path / "text.zip").write_text("no zip at all")
-    refused(tmp_path / "text.zip", "a damaged one")
-    nested = io.BytesIO(b"[" * 100_000)
-    refused(
-        zipped_like(files | {"release.json": nested.getvalue()}, tmp_path / "deep.zip"), "readable"
-    )
     around = (tmp_path, tmp_path.parent, tmp_path.parent.parent)
     assert not [folder for folder in around if (folder / "evil").exists()]
-    shutil.rmtree(tmp_path)
 
 
-def zipped_like(files: dict[str, bytes], path: Path) -> Path:
-    archive.save(files, path)
-    return path
+def test_what_is_no_release_is_refused(files: dict[str, bytes], tmp_path: Path) -> None:
+    (tmp_path / "text.zip").write_text("no zip at all")
+    refused(tmp_path / "text.zip", "a damaged one")
+    archive.save({**files, "release.json": b"[" * 100_000}, tmp_path / "deep.zip")
+    refused(tmp_path / "deep.zip", "readable")
+
+
+def test_files_far_smaller_than_a_reader_would_take_are_too_large(
+    files: dict[str, bytes], tmp_path: Path
+) -> None:
+    padded = {**files, "card.md": files["card.md"] + b" " * (1 << 18)}
+    refused(sealed(padded, tmp_path / "card.zip"), "card.md of at most 256 KiB")

@@ -100,6 +100,23 @@ def test_members_give_and_take_by_commands(
     assert "2 releases" in run("exchange", "check", "exchange.toml")
 
 
+def test_a_pull_goes_on_where_it_was_cut(
+    hub: str, tmp_path: Path, pushed: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    north, chief = joined(tmp_path, hub, "north"), joined(tmp_path, hub, "chief", "admin")
+    id = told("push", pushed["one"], "--keys", north)["push"]["id"]
+    run("exchange", "approve", id, "--keys", chief)
+    data, part = pushed["one"].read_bytes(), Path("pulled", f".{id}.zip.part")
+    words = ("exchange", "pull", id, "--keys", chief, "-n", 10, "-o", "rows.csv", "-q")
+    part.parent.mkdir()
+    part.write_bytes(bytes(1000))  # what is there is kept, so another beginning is found out
+    assert "other bytes" in run(*words, code=12) and not part.exists()
+    part.write_bytes(data[:1000])
+    run(*words)
+    assert Path("pulled", f"{id}.zip").read_bytes() == data and not part.exists()
+
+
 def test_admins_and_stewards_have_their_commands(
     hub: str, tmp_path: Path, pushed: dict[str, Path]
 ) -> None:

@@ -13,6 +13,7 @@ from sqlalchemy import event, text, update
 from sqlalchemy.exc import DatabaseError
 
 from exchange.conftest import Join
+from exchange.test_service import actions
 from understudy.errors import ExchangeError
 from understudy.exchange import blobs, pushes
 from understudy.exchange.auditlog import read_chain, record
@@ -113,6 +114,24 @@ def test_an_entry_goes_with_what_it_tells_of(exchange: Exchange) -> None:
         assert list(read_chain(session)) == []
 
 
+class Full:
+    """A file on a disk that has room for half of what is written."""
+
+    def __init__(self, path: Path, mode: str) -> None:
+        self.file = open(path, mode)
+
+    def __enter__(self) -> Full:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+    def write(self, data: bytes) -> None:
+        self.file.write(data[: len(data) // 2])
+        self.file.flush()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def test_a_full_disk_refuses_a_piece_and_loses_nothing(
     exchange: Exchange, join: Join, pushed: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,13 +140,11 @@ def test_a_full_disk_refuses_a_piece_and_loses_nothing(
     way = f"/pushes/{north.send('POST', '/pushes', told).json()['id']}/bytes"
     north.send("PUT", f"{way}?offset=0", data[:100])
 
-    def full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with monkeypatch.context() as patch:
-        patch.setattr(blobs.Blobs, "append", full)
+        patch.setattr(blobs, "open", Full, raising=False)
         answer = north.send("PUT", f"{way}?offset=100", data[100:200])
     assert answer.status_code == 507 and "No space left" in answer.json()["error"]["found"]
+    assert actions(exchange)[-1] == ("north", "refused")
     assert north.send("PUT", f"{way}?offset=100", data[100:200]).json() == {"received": 200}
 
 
@@ -154,7 +171,8 @@ def test_a_full_disk_under_the_database_is_called_that(exchange: Exchange, join:
 def test_a_disk_that_is_full_when_a_push_is_admitted_refuses_it(
     exchange: Exchange, join: Join, pushed: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
+    def full(source: Path, target: Path) -> None:
+        target.write_bytes(source.read_bytes()[:100])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     north = join("north")

@@ -7,13 +7,14 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
 from exchange.conftest import Join
-from exchange.parties import Party, opened, policy
+from exchange.parties import Here, Party, opened, policy
 from understudy.exchange.auditlog import read_chain
 from understudy.exchange.context import Exchange
 from understudy.exchange.integrity import inspect
@@ -183,6 +184,42 @@ def test_oversized_truncated_and_altered_uploads_are_refused(
     assert sound(exchange)
 
 
+def test_a_body_larger_than_a_piece_is_refused_and_logged(exchange: Exchange, join: Join) -> None:
+    north = join("north")
+    told = {"dataset": "main", "sha256": "1" * 64, "size": 4 << 20}
+    push = north.send("POST", "/pushes", told).json()
+    way = f"/pushes/{push['id']}/bytes?offset=0"
+    answer = north.send("PUT", way, b"x" * (2 << 20))
+    assert answer.status_code == 413 and "1,048,576 bytes" in answer.json()["error"]["expected"]
+    assert actions(exchange)[-1] == ("a stranger", "refused")  # no signature was looked at
+    answer = north.send("POST", "/pushes", {**told, "dataset": "x" * (1 << 17)})
+    assert answer.status_code == 413 and "65,536 bytes" in answer.json()["error"]["expected"]
+    assert exchange.blobs.received(push["id"]) == 0 and sound(exchange)
+
+
+def test_two_pushes_that_are_checked_at_once_do_not_both_spend_what_is_left(
+    exchange: Exchange, join: Join, pushed: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    north, met, meeting = join("north"), [0, 0], Barrier(2)
+    assert north.push(pushed["one"])["state"] == "pending"
+    check = Here.check
+
+    def at_once(self: Here, job: Any) -> dict[str, Any]:
+        found = check(self, job)
+        met[0] += 1
+        if met[0] <= 2:  # each has seen one earlier push; the slower one has to look again
+            meeting.wait(30)
+        return found
+
+    monkeypatch.setattr(Here, "check", at_once)
+    with monkeypatch.context() as patch:
+        patch.setattr(Party, "settled", lambda self, id: {"id": id})
+        ids = [north.push(pushed[name])["id"] for name in ("two", "three")]
+    states = sorted(north.settled(id)["state"] for id in ids)
+    assert states == ["pending", "refused"] and sound(exchange)
+    assert north.send("GET", "/me").json()["budgets"][0]["epsilon"] <= 0.8
+
+
 def unsigned(north: Party) -> Any:
     return north.web.get("/api/v1/releases")
 
@@ -333,6 +370,7 @@ def test_a_steward_decides_on_the_page_and_forms_of_others_do_not(
         answer = web.get(path)
         assert answer.status_code == 200 and "https://" not in answer.text.replace("https://…", "")
     assert web.post("/leave", data={"csrf": csrf}).status_code == 303
+    assert actions(exchange)[-1] == ("mara", "sign out")
     assert web.get("/").status_code == 401
 
 

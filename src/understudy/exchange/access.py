@@ -29,6 +29,7 @@ __all__ = [
     "Desk",
     "Form",
     "Visitor",
+    "address",
     "csrf",
     "exchange_of",
     "note_refusal",
@@ -68,6 +69,8 @@ def _target(request: Request) -> str:
 def signed_by(request: Request, header: str | None, body: bytes, identity: str = "") -> Member:
     """The member whose signature the request has; with ``identity``, whoever holds that key."""
     exchange, named = exchange_of(request), "a stranger"
+    if identity:  # anybody can sign with a key of its own, in any name
+        exchange.strangers.take(address(request))
     try:
         stamp = Stamp.parse(header or "")
         named = stamp.member
@@ -78,8 +81,7 @@ def signed_by(request: Request, header: str | None, body: bytes, identity: str =
         exchange.strangers.take(address(request))
         note_refusal(request, named, refusal)
         raise
-    if member is None:  # anybody can sign with a key of its own, in any name
-        exchange.strangers.take(address(request))
+    if member is None:
         request.state.member = "a stranger"
         return Member(name=named, identity=identity, role="member")
     exchange.members.take(named)
@@ -121,6 +123,7 @@ def _visitor(request: Request) -> Seen:
     if member is None:
         exchange.strangers.take(address(request))
         raise Refused(401, "somebody who has signed in", "nobody", "run: understudy exchange open")
+    request.state.member = member.name
     exchange.members.take(member.name)
     request.state.seen = Seen(member, csrf(token))  # for the page of a refusal, if it comes to one
     return request.state.seen

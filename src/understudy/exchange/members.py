@@ -198,4 +198,7 @@ def visitor(session: Session, token: str) -> Member | None:
 
 def leave(session: Session, token: str) -> None:
     """Sign out."""
-    session.execute(delete(Pass).where(Pass.token == hashed(token)))
+    found = session.get(Pass, hashed(token))
+    if found is not None:
+        record(session, found.member, "sign out")
+        session.delete(found)

@@ -11,12 +11,13 @@ from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from understudy import __version__
 from understudy.exchange import api
-from understudy.exchange.access import note_refusal
+from understudy.exchange.access import address, exchange_of, note_refusal
 from understudy.exchange.context import Exchange
 from understudy.exchange.database import GONE, disk_full
 from understudy.exchange.pages import routes
@@ -72,18 +73,35 @@ def application(exchange: Exchange) -> FastAPI:
 async def _answer(request: Request, error: Exception) -> Response:
     """A refusal in the form that the caller reads."""
     refusal = _as_refusal(error)
-    named = getattr(request.state, "member", None)
-    if named and refusal.status in _NOTED:
-        await run_in_threadpool(note_refusal, request, named, refusal)
+    if refusal.status in _NOTED:
+        refusal = await run_in_threadpool(_noted, request, refusal)
     headers = {"Retry-After": str(refusal.wait)} if refusal.wait else {}
     if request.url.path.startswith("/api/") or request.url.path == "/openapi.json":
         return JSONResponse(refusal.body, refusal.status, headers)
     return routes.refused(request, refusal, headers)
 
 
+def _noted(request: Request, refusal: Refused) -> Refused:
+    """Write it to the audit log; a stranger that sends too much too often is told to wait."""
+    named = getattr(request.state, "member", "")
+    if not named and refusal.status != 413:
+        return refusal  # who a request is from was refused: `access` has noted that
+    try:
+        if not named:
+            exchange_of(request).strangers.take(address(request))
+        note_refusal(request, named or "a stranger", refusal)
+    except Refused as wait:
+        return wait
+    except SQLAlchemyError as error:
+        _log.error("a refusal is not in the audit log: %s", type(error).__name__)
+    return refusal
+
+
 def _as_refusal(error: Exception) -> Refused:
-    if isinstance(error, Refused):
-        return error
+    cause = error.__cause__  # FastAPI puts an error of its own around one while a body is read
+    for each in (error, cause):
+        if isinstance(each, Refused):
+            return each
     if isinstance(error, RequestValidationError):
         where = ", ".join(sorted({".".join(map(str, e["loc"])) for e in error.errors()}))
         return Refused(422, "a request as the description says", where[:200], "see /openapi.json")

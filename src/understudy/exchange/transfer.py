@@ -17,7 +17,7 @@ __all__ = ["Tick", "download", "upload", "wait_for_checks"]
 
 PIECE = 1 << 20
 _BLOCK = 1 << 16
-_LOOK = 0.5  # seconds between looks at a push that is being checked
+_LOOK, _SELDOM = 0.5, 4.0  # seconds between looks at a push that is being checked, rising
 Tick = Callable[[str, int, int], None]
 
 
@@ -47,13 +47,14 @@ def upload(link: Connection, path: Path, dataset: str, tick: Tick = silent) -> d
 
 def wait_for_checks(link: Connection, push: dict[str, Any], seconds: float) -> dict[str, Any]:
     """The push as it is after its checks; refuses to wait for longer than that."""
-    end = time.monotonic() + seconds
+    end, pause = time.monotonic() + seconds, _LOOK
     while push["state"] == "checking":
         if time.monotonic() > end:
             raise ExchangeError(
                 f"checks that end within {seconds:g} s", "they go on", "look again: exchange list"
             )
-        time.sleep(_LOOK)
+        time.sleep(pause)
+        pause = min(1.3 * pause, _SELDOM)
         push = link.ask("GET", f"/pushes/{push['id']}")
     return push
 
