@@ -14,7 +14,7 @@ from contracts.toys import MAKERS
 from understudy import Study, run
 from understudy.data.column import Column
 from understudy.exchange.pages import plots
-from understudy.exchange.pages.compare import unlike
+from understudy.exchange.pages.compare import unlike, usual
 from understudy.exchange.pages.query import Query
 from understudy.exchange.pages.words import templates
 from understudy.exchange.preview import _bars, preview
@@ -84,6 +84,8 @@ def test_a_push_is_held_against_what_others_have_in_the_pool() -> None:
     found = [(each.what, round(each.share, 9)) for each in unlike(other, pool)]
     assert found == [("age", 0.5), ("the shares of classes", 0.3)]
     assert unlike(other, [replace(other, preview={})]) == []  # its own do not count
+    assert usual([*pool, other]) == pytest.approx(0.25)  # of .25, .25 and .5
+    assert usual([other]) is None
 
 
 def test_spending_rises_in_steps_and_stays_below_the_cap() -> None:

@@ -18,7 +18,8 @@ from understudy import __version__
 from understudy.exchange import members, pool, pushes
 from understudy.exchange.access import _HEADER, Caller, Desk, address, signed_by
 from understudy.exchange.auditlog import head
-from understudy.exchange.models import Entry, Push
+from understudy.exchange.context import Exchange
+from understudy.exchange.models import Entry, Member, Push
 from understudy.exchange.signing import NAME
 from understudy.exchange.views import (
     BudgetView,
@@ -28,7 +29,7 @@ from understudy.exchange.views import (
     ReleaseView,
 )
 
-__all__ = ["PIECE", "router"]
+__all__ = ["PIECE", "ReleaseFile", "router"]
 
 PIECE = 1 << 20
 """The most bytes of one piece of an upload."""
@@ -218,11 +219,22 @@ def release(desk: Desk, caller: Caller, id: Number) -> ReleaseDetail:
         return pool.detail(session, caller, id)
 
 
-@router.get("/releases/{id}/file", response_class=FileResponse)
-def file(desk: Desk, caller: Caller, id: Number) -> FileResponse:
+class ReleaseFile(FileResponse):
+    """A release as a download, in pieces that do not keep the service busy with counting them."""
+
+    chunk_size = 1 << 18
+
+    @classmethod
+    def of(cls, desk: Exchange, member: Member, id: str) -> ReleaseFile:
+        """Of this release, if the member may have it."""
+        path = pool.pull(desk, member, id)
+        return cls(path, media_type="application/zip", filename=f"{id}.zip")
+
+
+@router.get("/releases/{id}/file", response_class=ReleaseFile)
+def file(desk: Desk, caller: Caller, id: Number) -> ReleaseFile:
     """The release itself; understands ``Range``."""
-    path = pool.pull(desk, caller, id)
-    return FileResponse(path, media_type="application/zip", filename=f"{id}.zip")
+    return ReleaseFile.of(desk, caller, id)
 
 
 @router.post("/sessions", status_code=201)

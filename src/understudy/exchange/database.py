@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ class Database:
     def __init__(self, url: str) -> None:
         self.engine = _engine(url)
         self._writer = self.engine.execution_options(writes=True)
+        lite = self.engine.dialect.name == "sqlite"  # whose own lock is waited for by looking again
+        self._turn: AbstractContextManager[Any] = threading.Lock() if lite else nullcontext()
 
     def migrate(self) -> None:
         """Bring the tables up to this version, and give the exchange its identity."""
@@ -59,7 +62,7 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[Session]:
         """A session that is alone in writing; all of it is kept, or nothing."""
-        with Session(self._writer, expire_on_commit=False) as session, session.begin():
+        with self._turn, Session(self._writer, expire_on_commit=False) as session, session.begin():
             if self.engine.dialect.name == "postgresql":
                 session.execute(text(f"SELECT pg_advisory_xact_lock({_TURN})"))
             yield session

@@ -16,7 +16,7 @@ from understudy.exchange.connection import Answer, Connection, unreachable
 __all__ = ["Tick", "download", "upload", "wait_for_checks"]
 
 PIECE = 1 << 20
-_BLOCK = 1 << 16
+_BLOCK = 1 << 18
 _LOOK, _SELDOM = 0.5, 4.0  # seconds between looks at a push that is being checked, rising
 Tick = Callable[[str, int, int], None]
 

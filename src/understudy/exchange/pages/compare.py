@@ -1,7 +1,8 @@
 """How a release that waits differs from those in the pool, for a steward to look at.
 
 It compares what both would show anyway, rows drawn from generators, so it costs no privacy. Being
-different proves nothing: members' people differ. Labels that are swapped do not show in columns.
+different proves nothing: noise differs, and members' people do. `usual` says how far apart those
+are that are in the pool already. Labels that are swapped do not show in columns.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from understudy.exchange.views import ReleaseView
 
-__all__ = ["Unlike", "unlike"]
+__all__ = ["Unlike", "unlike", "usual"]
 
 _NAMED = 3
+_TRIED = 30  # releases of the pool that are held against each other
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,13 @@ def unlike(release: ReleaseView, pool: Sequence[ReleaseView]) -> list[Unlike]:
         classes = [each.classes for each in others]
         found.append(Unlike("the shares of classes", _distance(release.classes, classes)))
     return sorted(found, key=lambda each: -each.share)[:_NAMED]
+
+
+def usual(pool: Sequence[ReleaseView]) -> float | None:
+    """How far the furthest of these is for a release in the pool: a median; None without others."""
+    some = pool[:_TRIED]
+    furthest = [found[0].share for each in some if (found := unlike(each, some))]
+    return median(furthest) if furthest else None
 
 
 def _columns(release: ReleaseView) -> dict[str, Mapping[str, float]]:

@@ -7,7 +7,7 @@ plain ones; each has the visitor's CSRF value.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,10 +19,10 @@ from sqlalchemy.orm import Session
 
 from understudy.exchange import members, pool, pushes
 from understudy.exchange.access import COOKIE, Desk, Form, Seen, Visitor, address
-from understudy.exchange.api import pushes_of
+from understudy.exchange.api import ReleaseFile, pushes_of
 from understudy.exchange.context import Exchange
 from understudy.exchange.models import Member
-from understudy.exchange.pages.compare import Unlike, unlike
+from understudy.exchange.pages.compare import Unlike, unlike, usual
 from understudy.exchange.pages.query import Query
 from understudy.exchange.pages.words import templates
 from understudy.exchange.refusal import Refused
@@ -102,26 +102,27 @@ def release(request: Request, desk: Desk, seen: Visitor, id: Number) -> HTMLResp
     with desk.database.reading() as session:
         found = pool.detail(session, seen.member, id)
         may = pool.may_pull(desk, session, seen.member)
-        review = _review(desk, session, found.release)
+        others = pool.releases(session, pool.Asked())
+        review = _review(desk, session, found.release, others)
     deciding = found.release.state == "pending" and seen.member.role != "member"
-    _, budget, others, odd = review
-    shown = dict(detail=found, may_pull=may, deciding=deciding)
-    return _page(request, "release.html", seen, budget=budget, others=others, unlike=odd, **shown)
+    shown = dict(detail=found, may_pull=may, deciding=deciding, review=review, usual=usual(others))
+    return _page(request, "release.html", seen, **shown)
 
 
-def _review(desk: Exchange, session: Session, found: ReleaseView) -> Review:
+def _review(
+    desk: Exchange, session: Session, found: ReleaseView, there: Sequence[ReleaseView]
+) -> Review:
     """A release, what its member has spent on this data and on other data, and what is odd."""
     spent = pool.budgets(desk, session, found.member)
     own = next(each for each in spent if each.dataset == found.dataset)
     others = [each for each in spent if each is not own]
-    return found, own, others, unlike(found, pool.releases(session, pool.Asked()))
+    return found, own, others, unlike(found, there)
 
 
 @router.get("/releases/{id}/file")
-def file(desk: Desk, seen: Visitor, id: Number) -> FileResponse:
+def file(desk: Desk, seen: Visitor, id: Number) -> ReleaseFile:
     """The release itself."""
-    path = pool.pull(desk, seen.member, id)
-    return FileResponse(path, media_type="application/zip", filename=f"{id}.zip")
+    return ReleaseFile.of(desk, seen.member, id)
 
 
 @router.get("/me")
@@ -140,8 +141,10 @@ def queue(request: Request, desk: Desk, seen: Visitor, said: str = "") -> HTMLRe
     """What waits for a steward, each with what its member has spent on all data."""
     with desk.database.reading() as session:
         waiting = pool.queue(session, seen.member)
-        reviews = [_review(desk, session, each) for each in waiting]
-    return _page(request, "queue.html", seen, waiting=reviews, said=_SAID.get(said, ""))
+        there = pool.releases(session, pool.Asked())
+        reviews = [_review(desk, session, each, there) for each in waiting]
+    shown = dict(waiting=reviews, usual=usual(there), said=_SAID.get(said, ""))
+    return _page(request, "queue.html", seen, **shown)
 
 
 @router.get("/members")
