@@ -32,11 +32,14 @@ def done(text: str) -> None:
     print_hanging(Console(), "[green]✓[/] ", text)
 
 
+_WHOLE = ("id", "recipe", "state", "ε", "pulls", "role", "pushed")
+
+
 def table(columns: list[str], rows: list[list[str]]) -> None:
-    """Print rows under their headings; an id is never cut."""
-    made = Table(box=None, padding=(0, 2))
+    """Print rows under their headings; only what may be long is folded, also in 80 columns."""
+    made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for name in columns:
-        made.add_column(name, no_wrap=name == "id", overflow="fold")
+        made.add_column(name, no_wrap=name in _WHOLE, overflow="fold")
     for row in rows:
         made.add_row(*map(escape, row))
     Console().print(made, highlight=False)
@@ -192,12 +195,11 @@ def show_list(
 
 def table_of(found: list[dict[str, Any]]) -> None:
     """Print releases."""
-    columns = ["id", "name", "member", "data", "recipe", "unit", "ε", "size", "pulls"]
+    columns = ["id", "member", "data", "recipe", "ε", "pulls", "name"]
     rows = [
         [
-            each["id"], each["name"], each["member"], each["dataset"], each["recipe"],
-            each["unit"], eps(each["epsilon"]), f"{each['bytes'] / 1e6:.2f} MB",
-            str(each["pulls"]),
+            each["id"], each["member"], each["dataset"], each["recipe"], eps(each["epsilon"]),
+            str(each["pulls"]), each["name"],
         ]
         for each in found
     ]  # fmt: skip
