@@ -9,10 +9,15 @@ from typing import get_type_hints
 
 import pytest
 
-from exchange.parties import policy
+from exchange.parties import policy, ward
+from exchange.test_admission import RULES
+from understudy import Study, run
+from understudy.data.table import write
 from understudy.errors import StudyError
+from understudy.exchange.admission import examine
 from understudy.exchange.policy import DATABASE_VARIABLE, About, Limits, Policy, Requirements
 from understudy.settings import allowed
+from understudy.simulation.verification import verify
 
 PAGE = (Path(__file__).parents[2] / "docs" / "exchange.md").read_text("utf-8")
 
@@ -29,10 +34,19 @@ def test_the_page_has_every_setting_with_its_help(table: type) -> None:
 
 def test_the_file_on_the_page_can_be_loaded(tmp_path: Path) -> None:
     policy(tmp_path)  # for its schema
-    (example,) = re.findall(r"```toml\n(.*?)```", PAGE, re.S)
+    example, _ = re.findall(r"```toml\n(.*?)```", PAGE, re.S)
     (tmp_path / "exchange.toml").write_text(example, "utf-8")
     found = Policy.load(tmp_path / "exchange.toml")
     assert found.told()["epsilon"] == 1.5 and found.told()["schema_hash"] == found.schema.hash
+
+
+def test_the_study_on_the_page_makes_a_generator_that_is_taken(tmp_path: Path) -> None:
+    policy(tmp_path)
+    _, example = re.findall(r"```toml\n(.*?)```", PAGE, re.S)
+    (tmp_path / "study.toml").write_text(example, "utf-8")
+    write(ward(60, 0), tmp_path / "rows.csv")
+    run(Study.load(tmp_path / "study.toml"), out=tmp_path / "release.zip", rows=20)
+    examine(tmp_path / "release.zip", RULES, [], verify)
 
 
 def test_the_database_is_a_file_in_the_store_unless_told_otherwise(
