@@ -94,7 +94,7 @@ def small_wae(epsilon: float | None, seed: int, args: Namespace) -> Case:
         return _run(Study.parse(tables, schema=schema), rows, sites, dice)
 
     made = again(decode(schema, members.x, members.y), seed)
-    return Case(made, (members, test), again, MANY)
+    return Case(made, (members, test), again, args.shadows or MANY)
 
 
 def moments(seed: int, args: Namespace) -> Case:
@@ -125,7 +125,7 @@ def by_default(recipe: str, seed: int, args: Namespace) -> Case:
     sides = [rows.take(np.sort(half)) for half in np.array_split(order, 2)]
     again = partial(_release, recipe, schema)
     made = again(sides[0], seed)
-    shadows = 4 if args.quick else MANY if recipe in SUMS else FEW
+    shadows = 4 if args.quick else args.shadows or (MANY if recipe in SUMS else FEW)
     return Case(made, (_rows(schema, sides[0]), _rows(schema, sides[1])), again, shadows)
 
 
@@ -263,6 +263,7 @@ def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--cases", nargs="*", default=list(CASES), help="which releases to attack")
     parser.add_argument("--timed", nargs="*", default=["adult", "mnist", "air_quality"])
+    parser.add_argument("--shadows", type=int, help="shadow models, where there are any")
     parser.add_argument("--keep", type=Path, help="keep the reports of the timed runs here")
     args = parser.parse_args()
     if args.quick:
