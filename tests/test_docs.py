@@ -99,19 +99,28 @@ def test_the_study_of_the_classifiers_page_can_be_run(tmp_path: Path) -> None:
     assert build(found).plan.sites == 600
 
 
-def test_architecture_page_names_every_module() -> None:
+def test_the_page_of_the_tree_names_every_module() -> None:
     source = ROOT / "src" / "understudy"
     packages = [p for p in source.iterdir() if (p / "__init__.py").exists()]
     described = [p for p in packages if p.name != "cli"]  # said as a whole: a file per group
     names = [f.stem for p in described for f in p.glob("*.py") if not f.stem.startswith("_")]
     names += [p.name + "/" for p in packages]
-    assert [n for n in names if not re.search(rf"\b{n}", page("architecture.md"))] == []
+    assert [n for n in names if not re.search(rf"\b{n}", page("tree.md"))] == []
 
 
 def test_exit_codes_page_has_every_error() -> None:
     found = [e for e in vars(errors).values() if inspect.isclass(e)]
     rows = [f"| {e.exit_code} | `{e.__name__}` |" for e in found]
     assert [row for row in rows if row not in page("exit-codes.md")] == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_pages_are_short_and_so_are_their_lines(path: Path) -> None:
+    lines = path.read_text("utf-8").splitlines()
+    breakable = (n for n, line in enumerate(lines, 1) if not line.startswith(("|", "![")))
+    assert [n for n in breakable if len(lines[n - 1]) > 120] == []
+    most = {"CHANGELOG.md": 10_000, "benchmarks.md": 150}
+    assert len(lines) <= most.get(path.name, 200)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
