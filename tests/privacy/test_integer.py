@@ -156,6 +156,20 @@ def test_one_record_moves_a_rounded_sum_by_no_more_than_the_limit(
     assert bool(((with_it - without)[0][move == 0] == 0).all()), "others' numbers stay"
 
 
+def test_what_rounding_adds_to_a_records_move_is_in_the_limit() -> None:
+    """Each number is rounded up because of the record: the case that √d in the limit is for."""
+    grid = RECORD.grid(of(RECORD, (25,)))
+    bound = RECORD.bound / grid.spacing
+    rest = torch.from_numpy(draws().uniform(25)) - 1e-6  # a hair below what would be rounded up
+    move = torch.full_like(rest, math.floor(bound / 5) + 2e-6)
+    assert float(move.norm()) <= bound
+    with_it, without = (
+        RECORD._rounded(value * grid.spacing, grid, draws()) for value in (rest + move, rest)
+    )
+    moved = float((with_it - without).double().norm())
+    assert bound * (1 + 2**-12) < moved <= grid.limit
+
+
 def test_what_is_not_finite_counts_as_zero() -> None:
     value = torch.zeros(2, 6)
     value[1] = torch.tensor([math.nan, math.inf, -math.inf, 0, 0, 0])
