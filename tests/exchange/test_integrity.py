@@ -193,6 +193,7 @@ def test_a_push_that_was_being_checked_is_checked_again(
         patch.setattr(pushes, "check", lambda *_: None)
         patch.setattr("exchange.parties.Party.settled", lambda self, id: {"id": id})
         id = north.push(pushed["one"])["id"]
+        assert north.push(pushed["one"])["id"] == id  # a member that left comes back, and waits on
     assert north.send("GET", f"/pushes/{id}").json()["state"] == "checking"
     exchange.blobs.keep(id, north.send("GET", f"/pushes/{id}").json()["sha256"])  # or here
     (exchange.blobs.upload(id).parent / "left.1234.new").write_bytes(data[:50])

@@ -35,7 +35,7 @@ _RETRY = 5.0  # seconds between tries while the database is gone
 
 
 def begin(exchange: Exchange, member: Member, dataset: str, sha256: str, size: int) -> Push:
-    """A new upload, or the one of the same bytes that was cut short."""
+    """A new upload, or the one of the same bytes that was cut short or is being checked."""
     most = exchange.policy.most_bytes
     if not 0 < size <= most:
         raise Refused(413, f"a release of at most {most:,} bytes", f"{size:,}", "make it smaller")
@@ -47,12 +47,13 @@ def begin(exchange: Exchange, member: Member, dataset: str, sha256: str, size: i
     with exchange.database.writing() as session:
         same = session.scalars(select(Push).where(Push.sha256 == sha256)).all()
         for push in same:
+            own = (push.member, push.dataset) == (member.name, dataset)
+            if own and push.state in ("uploading", "checking"):
+                return push
             if push.state in (*HELD, "checking"):
                 raise Refused(
                     409, "a release that is not here yet", f"push {push.id}", "push it once"
                 )
-            if (push.state, push.member, push.dataset) == ("uploading", member.name, dataset):
-                return push
         _check_open(exchange, session, member)
         push = Push(
             id=secrets.token_hex(8), member=member.name, dataset=dataset, sha256=sha256,
