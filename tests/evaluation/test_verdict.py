@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.data.schema import Column, Schema
+from understudy.evaluation.axes import axes
 from understudy.evaluation.fidelity import measure_fidelity
 from understudy.evaluation.forecasts import Forecasts
 from understudy.evaluation.rows import Rows, same_rows
@@ -26,7 +27,7 @@ from understudy.evaluation.verdict import (
     remarks,
     sum_up,
 )
-from understudy.evaluation.worst import worst_columns, worst_pairs
+from understudy.evaluation.worst import atoms, worst_columns, worst_pairs
 from understudy.rng import Streams
 
 
@@ -232,3 +233,16 @@ def test_the_same_rows_in_another_order_are_the_same() -> None:
     assert not same_rows(one, other) and not same_rows(one, one.take(order[:49]))
     assert any("themselves" in line for line in remarks(TABLE, Utility(()), True))
     assert remarks(TABLE, Utility(()), False) == ()
+
+
+def test_single_values_stand_alone_where_they_stand_out() -> None:
+    """Hours a week: forty is a spike, thirty-seven only lies in the middle of the others."""
+    axis = axes(Schema("table", "t", 9, (Column("hours", "integer", 0, 100),)))[0]
+    draw = np.random.default_rng(0)
+    spread = draw.normal(37, 5, 2000).round() / 100
+    assert max(np.unique(spread, return_counts=True)[1]) > 0.05 * 2000
+    assert atoms(axis, [spread]) == []
+    spiked = np.where(draw.random(2000) < 0.1, 0.4, spread)
+    assert atoms(axis, [spiked, spread]) == [0.4]
+    few = np.repeat([0.0, 0.01, 0.02, 0.5], [800, 700, 300, 200])
+    assert atoms(axis, [few]) == [0.0, 0.01, 0.02, 0.5]

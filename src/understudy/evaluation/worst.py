@@ -24,6 +24,7 @@ __all__ = ["ATOM", "WorstColumn", "atoms", "excess", "worst_columns", "worst_pai
 
 ATOM = 0.05
 """A single value of a number that holds this share of the rows is shown by itself."""
+LARGE, FEW = 0.15, 16
 LEAST = 0.02
 MOST = 5
 
@@ -77,13 +78,21 @@ def worst_pairs(fidelity: Fidelity) -> tuple[PairFit, ...]:
 
 
 def atoms(axis: Axis, sides: list[np.ndarray]) -> list[float]:
-    """Single values that hold `ATOM` or more of the rows of a side, in order."""
+    """Single values that hold `ATOM` or more of the rows of a side, in order.
+
+    Where there are more than `FEW` values, those that hold less than `LARGE` must stand out from
+    the values beside them: of fifty whole numbers several may hold that much.
+    """
     if axis.categories:
         return []
     found: set[float] = set()
     for values in sides:
         seen, counts = np.unique(values[np.isfinite(values)], return_counts=True)
-        found |= set(seen[counts >= ATOM * max(1, values.size)].tolist())
+        share = counts / max(1, values.size)
+        around = np.pad(share, 2)
+        beside = (around[:-4] + around[1:-3] + around[3:-1] + around[4:]) / 4
+        stands = (share > 2 * beside) | (share >= LARGE) | (len(seen) <= FEW)
+        found |= set(seen[(share >= ATOM) & stands].tolist())
     return sorted(found)
 
 
