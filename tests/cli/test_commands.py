@@ -114,6 +114,18 @@ def test_plan_prints_the_claim_and_spends_nothing(place: Path) -> None:
     assert {path.name for path in place.iterdir()} == before
 
 
+def test_plan_does_not_take_rows_for_persons(tmp_path: Path) -> None:
+    (tmp_path / "schema.toml").write_text(
+        'kind = "table"\nname = "t"\nrecords = 5_000\nperson = "who"\nrows_per_person = 2\n'
+        '[columns.age]\nkind = "integer"\nlow = 0\nhigh = 99\n[columns.ill]\nkind = "boolean"\n'
+    )
+    (tmp_path / "study.toml").write_text(
+        '[study]\nname = "t"\nschema = "schema.toml"\nrecipe = "fedmoments"\n'
+        '[privacy]\nunit = "person"\nepsilon = 1.0\n[simulation]\ndata = "rows.csv"\nsites = 5\n'
+    )
+    assert "one person among at most 5,000" in invoke("plan", tmp_path / "study.toml")
+
+
 @pytest.mark.parametrize("command", ["plan", "run"])
 def test_working_out_the_cost_shows_a_sign_of_life(
     command: str, place: Path, tmp_path: Path

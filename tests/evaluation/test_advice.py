@@ -63,6 +63,8 @@ def test_noise_is_blamed_only_where_it_can_be_the_cause() -> None:
     assert "Spend more ε" in advice(off, few) and "ε = 1 for 3 columns and 100 records" in advice(
         off, few
     )
+    people = replace(few, unit="person")  # records are declared, persons are not
+    assert "3 columns and up to 100 persons" in advice(off, people)
 
 
 def test_another_recipe_is_named_where_a_noisy_sum_would_do_better() -> None:

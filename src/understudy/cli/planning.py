@@ -180,7 +180,8 @@ def _other_shares(mechanism: IntegerGaussian) -> Iterator[tuple[str, int, int, i
 def _protects(plan: PrivacyPlan) -> str:
     if not plan.private:
         return "nothing: trust = none"
-    return f"one {plan.unit} among {plan.units}, {plan.trust} trust"
+    most = "at most " if plan.unit == "person" else ""  # records are declared, persons are not
+    return f"one {plan.unit} among {most}{plan.units:,}, {plan.trust} trust"
 
 
 def _rounds(plan: PrivacyPlan) -> str:

@@ -108,7 +108,8 @@ def _noise_or_recipe(schema: Schema, how: Circumstances, fidelity: Fidelity) -> 
     apart = found.synthetic.value - (found.real.value if found.real else 0.0)
     noise = noise_distance(schema, how)
     budget = (
-        f"ε = {number(how.epsilon)} for {len(axes(schema))} columns and {how.units:,} {how.unit}s"
+        f"ε = {number(how.epsilon)} for {len(axes(schema))} columns and "
+        f"{'up to ' if how.unit == 'person' else ''}{how.units:,} {how.unit}s"
     )
     if noise >= max(0.5 * apart, 0.02):
         return (
