@@ -10,7 +10,9 @@ turns that into evidence per target:
 * *density ratio* (DOMIAS, van Breugel et al. 2023): density among synthetic rows over density
   among reference rows, both by Gaussian kernels on up to `AXES` principal axes.
 
-The naive attacks are the same with reference rows in place of synthetic ones.
+The naive attacks are the same with reference rows in place of synthetic ones. That of the density
+ratio has other members there, as far as there are enough of them: it sees whether members and
+controls are of one source, which the ratio would else mistake for a leak.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from understudy.evaluation.attacks.outcome import Attack, Evidence, by_score
-from understudy.evaluation.attacks.targets import CHUNK, Targets, placed, squares
+from understudy.evaluation.attacks.targets import CHUNK, FEWEST, Targets, placed, squares
 
 __all__ = ["ASKS", "membership", "nearness"]
 
@@ -38,9 +40,10 @@ def membership(t: Targets) -> Iterator[Attack]:
     found, naive = (nearness(both, pool) for pool in (synthetic, reference))
     for name, evidence, blind in zip(NAMES, found, naive, strict=True):
         yield by_score(name, ASKS, _sides(evidence), _sides(blind))
-    half = len(reference) // 2
+    half, others = len(reference) // 2, placed(t.schema, t.others)
     ratio = _density_ratio(both, synthetic, reference)
-    blind = _density_ratio(both, reference[:half], reference[half:])
+    apart = (others, reference) if len(others) >= FEWEST else np.split(reference, [half])
+    blind = _density_ratio(both, *apart)
     yield by_score("density ratio (DOMIAS)", ASKS, _sides(ratio), _sides(blind))
 
 

@@ -5,7 +5,8 @@ part. Members and controls are alike but for having taken part, so with a harmle
 numbers are alike too; the chance of a difference as large as the one seen is ``p`` (one-sided,
 Mann-Whitney). *Advantage* is success on members less success on controls, which is what a privacy
 claim bounds (`bound`). The naive attack is the same without the release: if that
-tells members from controls, either way round, they differ by themselves and nothing follows.
+tells members from controls, either way round, they differ by themselves, and what the attack finds
+no better than it was not found out from the release.
 """
 
 from __future__ import annotations
@@ -19,12 +20,23 @@ from scipy.stats import mannwhitneyu
 from understudy.evaluation.measures import AUC, auc
 from understudy.evaluation.score import Score, wilson
 
-__all__ = ["FOUND", "NOTHING", "SIGNIFICANT", "Attack", "Evidence", "by_rate", "by_score", "unlike"]
+__all__ = [
+    "ANYWAY",
+    "FOUND",
+    "NOTHING",
+    "SIGNIFICANT",
+    "Attack",
+    "Evidence",
+    "by_rate",
+    "by_score",
+    "unlike",
+]
 
 SIGNIFICANT = 0.01
 UNLIKE = 0.001
 RARE = 0.01  # false alarms among controls
 FOUND, NOTHING = "tells members from controls", "found nothing"
+ANYWAY = "no better than without the release"
 
 Evidence = tuple[np.ndarray, np.ndarray]
 """A number for each member, and for each control."""
@@ -55,7 +67,10 @@ class Attack:
     @property
     def level(self) -> str:
         """What it found, in words."""
-        return FOUND if self.p < SIGNIFICANT else NOTHING
+        if self.p >= SIGNIFICANT:
+            return NOTHING
+        anyway = self.naive_p < SIGNIFICANT and self.advantage.low <= self.naive.high
+        return ANYWAY if anyway else FOUND
 
 
 def unlike(found: Sequence[Attack]) -> bool:

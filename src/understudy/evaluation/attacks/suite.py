@@ -14,7 +14,7 @@ from understudy.evaluation.attacks.inference import attribute_inference, linkabi
 from understudy.evaluation.attacks.inversion import Inversion, measure_inversion
 from understudy.evaluation.attacks.membership import membership
 from understudy.evaluation.attacks.memorised import Memorised, memorised
-from understudy.evaluation.attacks.outcome import FOUND, Attack, unlike
+from understudy.evaluation.attacks.outcome import ANYWAY, FOUND, Attack, unlike
 from understudy.evaluation.attacks.targets import Targets, draw_targets, unusable
 from understudy.evaluation.average_case import AverageCase, average_case
 from understudy.evaluation.rows import Rows
@@ -162,9 +162,11 @@ def _sum_up(found: Sequence[Attack], bound: Bound | None) -> tuple[str, str]:
     if leaks:
         many = f"{len(leaks)} of {len(found)} attacks tell members from controls"
         return "found", f"{many}: {listed(leaks)}."
+    anyway = [a.name for a in found if a.level == ANYWAY]
+    beyond = f" but for what {listed(anyway)} tells without the release" if anyway else ""
     return "nothing", (
-        f"None of {len(found)} attacks told members from controls. That proves nothing: a better "
-        "attack may."
+        f"None of {len(found)} attacks told members from controls{beyond}. That proves nothing: a "
+        "better attack may."
     )
 
 

@@ -36,13 +36,17 @@ SHARED = 0.01  # controls that may be copies of members beyond what chance gives
 
 @dataclass(frozen=True)
 class Targets:
-    """Rows of each side; ``members`` and ``controls`` are equally many."""
+    """Rows of each side; ``members`` and ``controls`` are equally many.
+
+    ``others`` are members that nobody asks about: what members have in common, and a leak is not.
+    """
 
     schema: Schema
     synthetic: Rows
     members: Rows
     controls: Rows
     reference: Rows
+    others: Rows
 
     @property
     def n(self) -> int:
@@ -53,15 +57,18 @@ class Targets:
 def draw_targets(
     schema: Schema, synthetic: Rows, real: Rows, controls: Rows, *, rng: np.random.Generator
 ) -> Targets:
-    """Draw targets and a reference; a control is in one of them only."""
+    """Draw targets and a reference; a control is in one of them only, and a member is no other."""
     n = min(MOST, len(real), len(controls) // 2)
     order = rng.permutation(len(controls))
+    chosen = rng.permutation(len(synthetic))[:SYNTHETIC]
+    members = rng.permutation(len(real))
     return Targets(
         schema,
-        synthetic.take(rng.permutation(len(synthetic))[:SYNTHETIC]),
-        real.take(rng.permutation(len(real))[:n]),
+        synthetic.take(chosen),
+        real.take(members[:n]),
         controls.take(order[:n]),
         controls.take(order[n : n + REFERENCE]),
+        real.take(members[n : n + REFERENCE]),
     )
 
 
