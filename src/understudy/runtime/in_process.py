@@ -27,7 +27,7 @@ __all__ = ["InProcess"]
 
 _CHUNK_BYTES = 128 << 20
 _WORKING_COPIES = 8  # parameters, gradients, two moments, memory in and out, update, slack
-_WORTH = 2**18  # numbers of a chunk: with fewer, another process is not worth the asking
+_WORTH = 2**16  # numbers of a chunk: with fewer, another process is not worth the asking
 
 Asked = tuple[Task, int, np.ndarray, State]  # of a fork: what it needs to answer for some sites
 Answer = tuple[Sealed, State]
