@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
 from sqlalchemy import event, text, update
 from sqlalchemy.exc import DatabaseError
 
@@ -18,8 +20,9 @@ from understudy.errors import ExchangeError
 from understudy.exchange import blobs, pushes
 from understudy.exchange.auditlog import read_chain, record
 from understudy.exchange.context import Exchange
+from understudy.exchange.database import Database
 from understudy.exchange.integrity import inspect
-from understudy.exchange.models import Member, Push
+from understudy.exchange.models import Base, Member, Push
 
 Spoil = Callable[[Exchange, str], None]
 
@@ -79,6 +82,17 @@ def test_what_does_not_agree_is_found(
     spoil(exchange, push["sha256"])
     (fault,) = inspect(exchange.database, exchange.blobs).faults
     assert told in fault
+
+
+def differences(database: Database) -> list[Any]:
+    """Between the tables that migrations made and those that the code expects."""
+    with database.engine.connect() as connection:
+        found = compare_metadata(MigrationContext.configure(connection), Base.metadata)
+    return [each for each in found if "alembic_version" not in str(each)]
+
+
+def test_the_migrations_make_the_tables_that_the_code_expects(exchange: Exchange) -> None:
+    assert differences(exchange.database) == []
 
 
 @pytest.mark.parametrize("verb", ["UPDATE audit SET actor = 'nobody'", "DELETE FROM audit"])

@@ -12,13 +12,18 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from exchange.parties import policy, release
 from exchange.processes import Service, free_port, postgres, served
+from exchange.test_integrity import differences
 from understudy.deployment.enrolment import make_server, make_site
 from understudy.errors import ExchangeError
+from understudy.exchange.auditlog import record
 from understudy.exchange.client import Client, Site
 from understudy.exchange.connection import Connection
+from understudy.exchange.database import Database
 from understudy.exchange.dataset import balanced
 from understudy.exchange.policy import DATABASE_VARIABLE
 from understudy.exchange.serving import Address
@@ -80,6 +85,19 @@ def test_three_members_subscribe_push_and_pull(service: Service, tmp_path: Path)
     log = list(mara.audit())
     assert [each["action"] for each in log].count("pull") == 6
     assert (service.check().releases, service.check().entries) == (3, len(log))
+
+
+def test_postgresql_has_the_same_tables_and_keeps_the_log() -> None:
+    with postgres() as cluster:
+        database = Database(cluster.url)
+        database.migrate()
+        assert differences(database) == []
+        with database.writing() as session:
+            record(session, "north", "something")
+        for verb in ("UPDATE audit SET actor = 'nobody'", "DELETE FROM audit", "TRUNCATE audit"):
+            with pytest.raises(DBAPIError, match="append-only"), database.writing() as session:
+                session.execute(text(verb))
+        database.close()
 
 
 def test_a_service_killed_during_pushes_keeps_no_half_of_any(
