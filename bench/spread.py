@@ -6,8 +6,9 @@ FedVAE with wide nets on the bundled digits: 128 sites with 14 rows each, all of
 round, 100 local epochs. Every run is the real command with one seed: `understudy run` on one
 thread and on two, or `serve --simulate` and two or four `join --simulate` with a thread each, on
 loopback without TLS. ``seconds`` is the wall time of all of it, start-up included: each process
-needs about three seconds of a core until it begins, and reads and deals out all rows. ``--only
-2-1`` runs the cell of two workers with one thread each, and keeps the others that FILE has.
+needs about three seconds of a core until it begins, and reads and deals out all rows. Beside it
+is what each process (the server first) kept a core busy for, which counts on a busy machine.
+``--only 2-1`` runs the cell of two workers with one thread each, and keeps those that FILE has.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def _timed(folder: Path, workers: int, name: str) -> dict[str, Any]:
     """One run: no workers, or so many."""
     out, begun = folder / name, time.perf_counter()
     if not workers:
-        _ended(_start("run", "study.toml", "--out", out, "--seed", SEED, folder=folder))
+        busy = [_ended(_start("run", "study.toml", "--out", out, "--seed", SEED, folder=folder))]
     else:
         with socket.create_server(("localhost", 0)) as found:
             port = found.getsockname()[1]
@@ -100,10 +101,9 @@ def _timed(folder: Path, workers: int, name: str) -> dict[str, Any]:
         where = ("--server", f"localhost:{port}", *terms)
         names = [f"worker-{i + 1}" for i in range(workers)]
         each = [_start("join", "study.toml", *where, "--site", n, folder=folder) for n in names]
-        for process in (hub, *each):
-            _ended(process)
+        busy = [_ended(process) for process in (hub, *each)]
     seconds = time.perf_counter() - begun
-    return {"seconds": round(seconds, 1), "model": _model(out)[:16]}
+    return {"seconds": round(seconds, 1), "processor seconds": busy, "model": _model(out)[:16]}
 
 
 def _start(*words: object, folder: Path) -> subprocess.Popen[bytes]:
@@ -111,9 +111,12 @@ def _start(*words: object, folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
 
 
-def _ended(process: subprocess.Popen[bytes]) -> None:
-    code = process.wait()
-    assert code == 0, f"exit code {code}: {process.args}"
+def _ended(process: subprocess.Popen[bytes]) -> float:
+    """What a process that has ended without an error kept a core busy for."""
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0, f"exit code {process.returncode}: {process.args}"
+    return round(used.ru_utime + used.ru_stime, 1)
 
 
 def _model(out: Path) -> str:
