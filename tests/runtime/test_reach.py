@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import socket
 import ssl
 import sys
@@ -9,12 +10,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "deployment"))
 from parties import Line, enrol, eventually, free_port
 
+from understudy.deployment import certificates
+from understudy.deployment.enrolment import renew_server
 from understudy.errors import KeysError, WireError
 from understudy.runtime import reach
 from understudy.runtime.flare import Address, Tls
@@ -112,6 +116,23 @@ def test_a_server_that_says_nothing_is_waited_for(
 def test_a_server_of_another_authority_is_refused(keys: Path, others: Path) -> None:
     with listening(tls(others / "hub")) as port, pytest.raises(KeysError, match="fingerprints"):
         probe(Address("localhost", port, tls(keys / "north")))
+
+
+@pytest.mark.parametrize(("days", "said"), [(-400, "expired"), (400, "not yet valid")])
+def test_a_server_whose_certificate_is_not_valid_today_is_refused_with_the_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: int, said: str
+) -> None:
+    then = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=days)
+    clock = SimpleNamespace(**vars(datetime) | {"datetime": SimpleNamespace(now=lambda tz: then)})
+    enrol(tmp_path, ("north",))
+    with monkeypatch.context() as patched:
+        patched.setattr(certificates, "datetime", clock)
+        renew_server(tmp_path / "hub", ["localhost"], 30)
+    address = tls(tmp_path / "north")
+    with listening(tls(tmp_path / "hub")) as port, pytest.raises(KeysError) as found:
+        probe(Address("localhost", port, address))
+    assert said in found.value.found and "check both clocks" in found.value.do
+    assert "keys init FOLDER --renew" in found.value.do
 
 
 def test_a_site_of_the_same_authority_is_no_server(keys: Path) -> None:
