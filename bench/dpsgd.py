@@ -93,6 +93,7 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
     commit = git(["git", "rev-parse", "HEAD"]).stdout.strip()
     changed = git(["git", "status", "--porcelain", "-uno", "--", "src", "bench/*.py"]).stdout
     return {
+        "command": " ".join(["python", "bench/dpsgd.py", *sys.argv[1:]]),
         "quick": args.quick, "threads": args.threads, "seed": SEED, "bound": BOUND,
         "noise": NOISE, "python": platform.python_version(), "torch": torch.__version__,
         "opacus": version("opacus"), "processor": platform.machine(),
