@@ -173,6 +173,7 @@ def test_what_rounding_adds_to_a_records_move_is_in_the_limit() -> None:
 def test_what_is_not_finite_counts_as_zero() -> None:
     value = torch.zeros(2, 6)
     value[1] = torch.tensor([math.nan, math.inf, -math.inf, 0, 0, 0])
+    assert not RECORD._rounded(value, RECORD.grid(of(RECORD)), draws(2)).any()
     found = centred(RECORD, sealed(RECORD, value)[1])
     assert float(found.abs().max()) < 16 * math.sqrt(RECORD.grid(of(RECORD)).variance)
 
