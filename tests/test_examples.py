@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import runpy
 import subprocess
@@ -112,5 +113,7 @@ def test_an_exchange_drops_a_poisoned_generator_and_takes_others(tmp_path: Path)
     assert "2,000 rows of 3 generators in unscreened.csv" in done.stdout
     assert re.search(r"2,000 rows of (one generator|2 generators) in screened\.csv", done.stdout)
     assert "4 releases: each is in store and database" in done.stdout
-    scores = dict(line.split() for line in done.stdout.splitlines() if ".csv  " in line)
-    assert float(scores["screened.csv"]) > float(scores["unscreened.csv"])
+    told = (tmp_path / "exchange-example" / "west" / "screened.csv.sources.json").read_text("utf-8")
+    dropped = {each["name"] for each in json.loads(told)["screened"] if each["dropped"]}
+    (poisoned,) = set(re.findall(r"([0-9a-f]{16}) +east\b", done.stdout))
+    assert poisoned in dropped
