@@ -74,7 +74,7 @@ def networked(
     transport = Loopback(handlers, faults or {})
     made = Networked(transport, sites.names, agreement, RUN, deadline=20, attempts=2)
     gather = ProductSum(recipe.plan, sites.source, made, roster, agreement.hash, RUN)
-    cells = sum(view.cells for view in recipe._views)
+    cells = sum(view.cells for view in recipe.views)
     return made, gather, Task({"shares": torch.full((cells,), 0.1)})
 
 
