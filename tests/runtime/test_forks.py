@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from understudy.errors import StudyError, UnderstudyError
+from understudy.rng import NoiseSource
 from understudy.runtime.forks import Forks
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are used on Linux alone")
@@ -76,6 +77,16 @@ def test_forks_end_when_they_are_closed_or_forgotten() -> None:
     assert len(set(active_children()) - before) == 2
     del forks
     assert not set(active_children()) - before
+
+
+def test_no_two_forks_draw_the_same_noise() -> None:
+    """Numbers that both had from their parent would cancel in a difference of their sums."""
+    source = NoiseSource.system()
+    source.sites(0, [0]).words(4)  # used before the forks are made
+    held = source.sites(0, [0])
+    for draws in (lambda: held, lambda: source.sites(1, [0])):
+        found = made(lambda _, draws=draws: draws().normal((4,)).tobytes(), range(6))
+        assert len(set(found)) == 6
 
 
 PARENT = """
