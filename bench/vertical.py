@@ -142,7 +142,7 @@ def align(many: int) -> dict[str, Any]:
     """Two parties with so many identifiers each, half of them in common."""
     lists = [[f"person {i}" for i in range(a, a + many)] for a in (0, many // 2)]
     start = time.perf_counter()
-    found = align_here([identifiers([each]) for each in lists])
+    found, _ = align_here([identifiers([each]) for each in lists])
     seconds = time.perf_counter() - start
     peak = max(
         resource.getrusage(who).ru_maxrss

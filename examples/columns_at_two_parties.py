@@ -33,7 +33,7 @@ def main() -> None:
     }
 
     ids = [identifiers([frame["patient"].tolist()]) for frame in files.values()]
-    rows = align_here(ids)
+    rows, _ = align_here(ids)
     print(f"{len(rows[0])} patients are known to both")
     aligned = [
         Records(frame=frame.iloc[chosen].drop(columns="patient").reset_index(drop=True))

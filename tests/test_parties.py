@@ -65,7 +65,6 @@ def test_a_party_has_its_part_of_the_schema() -> None:
         ((TWO[0], party("insurer", "c", "d", "z")), "columns of the schema"),
         ((TWO[0], party("insurer", "c", "d", shared=["a"])), "columns of the schema"),
         ((TWO[0], party("insurer", "c", "d", "d")), "columns of the schema"),
-        ((TWO[0], {"name": "insurer", "columns": ["c", "d"]}), "data for every party"),
         ((TWO[0], {**TWO[1], "name": "clinic"}), "different name"),
         ((party("clinic", "e"), party("insurer", "a", "b", "c", "d")), "besides the label"),
     ],
@@ -75,6 +74,14 @@ def test_parties_that_do_not_make_one_table_are_refused(
 ) -> None:
     with pytest.raises(StudyError, match=message):
         study(*parties)
+
+
+def test_in_one_process_every_party_s_rows_are_at_hand() -> None:
+    with pytest.raises(StudyError, match=r"party\.data of party insurer"):
+        run(study(party("clinic", "a", "b", "e"), {"name": "insurer", "columns": ["c", "d"]}))
+    cut = {"data": "x.csv", "split": "columns"}
+    with pytest.raises(StudyError, match=r"no party\.data"):
+        study(*TWO, simulation=cut)
 
 
 def test_shared_columns_count_at_the_first_party() -> None:

@@ -134,16 +134,16 @@ def check_parties(schema: Schema, parties: Sequence[PartyEntry]) -> None:
 
 
 def check_rows(parties: Sequence[PartyEntry], *, simulated: bool, sites: int | None) -> None:
-    """Where the rows of parties come from: a file each, or one table that is split."""
+    """Where the rows of parties come from: a file each, or one table that is split.
+
+    Over a network a study names no files: each party names its own when it joins.
+    """
     if sites not in (None, len(parties)):
         expected = f"simulation.sites = {len(parties)}, as there are [[party]] entries"
         raise StudyError(expected, f"{sites}", "remove it")
-    filed = sum(entry.data is not None for entry in parties)
-    if filed != (0 if simulated else len(parties)):
+    if simulated and any(entry.data is not None for entry in parties):
         raise StudyError(
-            "party.data for every party, or [simulation] and no party.data",
-            f"data for {filed} of {len(parties)} parties",
-            "say where each party's rows are",
+            "party.data for every party, or [simulation] and no party.data", "both", "remove one"
         )
 
 

@@ -10,9 +10,9 @@ import hashlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from understudy.data.schema import Schema
 from understudy.data.split_rules import SplitName, follows
@@ -42,6 +42,9 @@ __all__ = [
 ]
 
 
+Owner = TypeVar("Owner", SiteEntry, PartyEntry)
+
+
 @dataclass(frozen=True)
 class Heading(Settings, table="study"):
     """``[study]``"""
@@ -50,6 +53,9 @@ class Heading(Settings, table="study"):
     recipe: str = setting(MISSING, "which recipe to run; `understudy recipes` lists them")
     schema: str | None = setting(None, "path of the schema file")
     rounds: int | None = setting(None, "number of rounds; the recipe has a default", least=1)
+    alignment: str | None = setting(
+        None, "of parties over a network: which alignment their files come from"
+    )
 
 
 @dataclass(frozen=True)
@@ -184,6 +190,7 @@ class Study:
     parties: tuple[PartyEntry, ...] = ()
     base: Path = Path()
     declared: int | None = None
+    alignment: str | None = None
 
     def __post_init__(self) -> None:
         Heading(self.name, self.recipe, rounds=self.rounds)  # the same ranges as in a file
@@ -195,6 +202,8 @@ class Study:
         if self.parties:
             check_parties(self.schema, self.parties)
             self._check_rows()
+        elif self.alignment is not None:
+            raise StudyError("study.alignment with [[party]] entries", "none", "remove it")
 
     def _check_rows(self) -> None:
         cut = self.simulation
@@ -240,6 +249,7 @@ class Study:
             schema=schema or Schema.load(base / str(head.schema)),
             recipe=head.recipe,
             rounds=head.rounds,
+            alignment=head.alignment,
             options=_mapping(data.get("recipe", {}), "recipe"),
             simulation=None if simulation is None else _simulation(simulation),
             sites=site_entries(data.get("site", [])),
@@ -266,6 +276,19 @@ class Study:
     def owners(self) -> tuple[SiteEntry | PartyEntry, ...]:
         """Who is named in the study, with limits and ledgers: its sites, or its parties."""
         return (*self.sites, *self.parties)
+
+    def known_to(self, name: str = "", data: str = "") -> Study:
+        """The study as one end of a network knows it: no files, limits or ledgers of others.
+
+        ``data`` are the rows of the site ``name``; a server has none.
+        """
+
+        def bare(entry: Owner) -> Owner:
+            own = data if entry.name == name else None
+            return replace(entry, data=own, epsilon=None, ledger=None)
+
+        sites, parties = tuple(map(bare, self.sites)), tuple(map(bare, self.parties))
+        return replace(self, sites=sites, parties=parties)
 
     @property
     def held(self) -> Parties | None:
@@ -305,6 +328,7 @@ class Study:
             **{name: _set(getattr(self, name)) for name in TABLES},
             "options": {**self.options, **named},
             **({"parties": [entry.public for entry in self.parties]} if self.parties else {}),
+            **({"alignment": self.alignment} if self.alignment else {}),
         }
         plain: dict[str, Any] = json.loads(json.dumps(agreed, default=str))
         return plain

@@ -8,17 +8,27 @@ import numpy as np
 import pytest
 
 from understudy.data import align
-from understudy.data.align import Blinded, Secret, align_here, answer, blind, common, identifiers
+from understudy.data.align import (
+    Alignment,
+    Blinded,
+    Secret,
+    align_here,
+    answer,
+    blind,
+    common,
+    identifiers,
+)
 from understudy.errors import DataError, WireError
 
 
 def test_parties_find_the_same_people_in_the_same_order() -> None:
     lists = [[f"P{i}" for i in range(a, b)] for a, b in ((0, 60), (20, 90), (10, 50))]
-    found = align_here([identifiers([each]) for each in lists])
+    found, alignment = align_here([identifiers([each]) for each in lists])
     people = [[names[i] for i in rows] for names, rows in zip(lists, found, strict=True)]
     assert people[0] == people[1] == people[2]
     assert set(people[0]) == {f"P{i}" for i in range(20, 50)}
     assert people[0] != sorted(people[0])  # the order says nothing
+    assert alignment.rows == 30
 
 
 def test_scalars_commute_and_hide_identifiers() -> None:
@@ -112,3 +122,29 @@ def test_processes_import_nothing_from_the_folder_they_are_started_in(
 
 def test_a_secret_does_not_show_in_its_text() -> None:
     assert "scalar" not in repr(Secret(b"s" * 32, np.arange(2)))
+
+
+def test_all_parties_find_one_alignment_and_another_time_another() -> None:
+    """It is in no list that travels, so only who has multiplied all points can know it."""
+    (a, sent_a), (b, sent_b) = blind(["x", "y"]), blind(["y", "x", "z"])
+    whole_a, whole_b = answer(b, sent_a), answer(a, sent_b)
+    (_, one), (_, other) = common(a, whole_a, [whole_b]), common(b, whole_b, [whole_a])
+    assert one == other and one.rows == 2 and one.mark == other.mark
+    again = align_here([["x", "y"], ["y", "x", "z"]])[1]
+    assert again.secret != one.secret and again.mark != one.mark
+    assert one.secret not in sent_a.to_bytes() + sent_b.to_bytes()
+
+
+def test_an_alignment_marks_all_of_itself_and_no_two_runs_draw_alike() -> None:
+    alignment = Alignment(bytes(range(32)), 10)
+    assert Alignment.from_bytes(alignment.to_bytes()) == alignment
+    others = [Alignment(bytes(32), 10), Alignment(alignment.secret, 11)]
+    assert alignment.mark not in {other.mark for other in others}
+    assert alignment.secret.hex() not in alignment.mark
+    runs = {alignment.agreed(study, run) for study in "ab" for run in "cd"}
+    assert len(runs) == 4 and alignment.agreed("a", "c") in runs
+    assert others[0].agreed("a", "c") not in runs
+    assert "x01" not in repr(alignment)
+    for bad in (b"", alignment.to_bytes()[:-1], b"X" + alignment.to_bytes()[1:]):
+        with pytest.raises(DataError, match="an alignment file"):
+            Alignment.from_bytes(bad)

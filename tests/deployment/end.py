@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from understudy.cli.attending import alignment_of
 from understudy.deployment.attendance import Attendant, attend
 from understudy.deployment.joining import prepare
 from understudy.deployment.keys import load_keys
@@ -27,5 +28,6 @@ for path in map(Path, sys.argv[6:]):
         serve(study, Serving(place / path.stem, keys, port=port, seed=seed, rows=20, wait=60))
     else:
         state = place.parent / f"{name}.{path.stem}"
-        joining = prepare(study, place, Budget(name), state, keys, seed)
+        held = alignment_of(study, place, None)
+        joining = prepare(study, place, Budget(name), state, keys, seed, held)
         attend(Attendant(joining, print), address, print)

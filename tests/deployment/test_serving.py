@@ -17,13 +17,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 import studies
 from parties import SITES, enrol, free_port
 
-from understudy.deployment.joining import prepare
 from understudy.deployment.keys import load_keys
 from understudy.deployment.reception import Reception, Report
 from understudy.deployment.serving import Serving, serve
 from understudy.deployment.status import SiteStatus, Status
 from understudy.errors import KeysError, StudyError, UnderstudyError, WireError
-from understudy.federation.budget import Budget
 from understudy.runtime import greeting
 from understudy.runtime.greeting import Farewell, Terms
 from understudy.runtime.wire import Agreement, encode_refusal
@@ -222,20 +220,5 @@ def test_a_simulation_is_not_served(tmp_path: Path, keys: Path) -> None:
     path = studies.write(tmp_path, studies.VOTES)
     text = path.read_text().split("[[site]]")[0] + '[simulation]\ndata = "north.csv"\nsites = 3\n'
     path.write_text(text)
-    with pytest.raises(StudyError, match=r"\[\[site\]\] entries"):
+    with pytest.raises(StudyError, match=r"entries, and no \[simulation\]"):
         serve(Study.load(path), Serving(tmp_path / "out", load_keys(keys / "hub")))
-
-
-def test_parties_that_hold_columns_are_not_served(tmp_path: Path, keys: Path) -> None:
-    """Nor can they join: the row counts of their files would be compared by nobody."""
-    path = studies.write(tmp_path, studies.MOMENTS)
-    party = '[[party]]\nname = "{}"\ncolumns = {}\nshared = ["age"]\n'
-    held = party.format("north", '["age"]') + party.format("south", '["age", "smoker"]')
-    rows = '[simulation]\ndata = "x.csv"\nsplit = "columns"\n'
-    path.write_text(studies.MOMENTS + held + rows)
-    study = Study.load(path)
-    with pytest.raises(StudyError, match="sites that hold rows"):
-        serve(study, Serving(tmp_path / "out", load_keys(keys / "hub")))
-    with pytest.raises(StudyError, match="sites that hold rows"):
-        prepare(study, tmp_path / "north.csv", Budget("north"), tmp_path / "state", None)
-    assert not (tmp_path / "out.partial").exists() and not (tmp_path / "state").exists()

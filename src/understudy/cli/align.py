@@ -12,9 +12,9 @@ from understudy.cli.console import JSON, check_new, plain_errors, print_json
 if TYPE_CHECKING:
     import pandas as pd
 
-    from understudy.data.align import Secret
+    from understudy.data.align import Alignment, Secret
 
-__all__ = ["app"]
+__all__ = ["app", "beside", "read_bytes"]
 
 app = typer.Typer(
     name="align",
@@ -77,7 +77,7 @@ def answer(
         from understudy.data.align import answer as answered
 
         check_new(output, False)
-        points = answered(_secret(key), Blinded.from_bytes(_read(theirs)))
+        points = answered(_secret(key), Blinded.from_bytes(read_bytes(theirs)))
         _write(output, points.to_bytes())
         _say(json, f"{len(points):,} identifiers of another party, answered", output)
 
@@ -96,7 +96,8 @@ def match(
 ) -> None:
     """Step 3: write the rows of the people that all parties know, without identifiers.
 
-    All parties get the same people in the same order.
+    All parties get the same people in the same order. Beside the rows stands
+    an alignment file, with which a party joins a study over a network.
 
     Example:
 
@@ -109,10 +110,10 @@ def match(
         check_new(output, False)
         frame = _frame(data)
         _identifiers(frame, identifier)
-        answers = [Blinded.from_bytes(_read(path)) for path in (own, *other)]
-        rows = common(_secret(key), answers[0], answers[1:])
+        answers = [Blinded.from_bytes(read_bytes(path)) for path in (own, *other)]
+        rows, alignment = common(_secret(key), answers[0], answers[1:])
         _save(frame.drop(columns=identifier).iloc[rows], output)
-        _say(json, f"{len(rows):,} people that all parties know", output)
+        _keep(json, alignment, output)
 
 
 @app.command()
@@ -133,11 +134,39 @@ def here(
 
         check_new(output, False)
         frames = [_frame(path) for path in data]
-        found = align_here([_identifiers(frame, identifier) for frame in frames])
+        found, alignment = align_here([_identifiers(frame, identifier) for frame in frames])
         output.mkdir()
         for path, frame, rows in zip(data, frames, found, strict=True):
             _save(frame.drop(columns=identifier).iloc[rows], output / path.name)
-        _say(json, f"{len(found[0]):,} people that all {len(data)} parties know", output)
+            _write(beside(output / path.name), alignment.to_bytes(), private=True)
+        _say(json, f"{alignment.rows:,} people that all {len(data)} parties know", output)
+
+
+@app.command()
+def agree(
+    rows: int = typer.Option(..., min=1, help="Rows of each party's file."),
+    output: Path = OUT,
+    json: bool = JSON,
+) -> None:
+    """Without aligning: an alignment file for rows that are in one order already.
+
+    One party makes it, and sends it to the others, not to the server.
+
+    Example:
+
+      understudy align agree --rows 5000 -o study.alignment
+    """
+    with plain_errors(json):
+        from understudy.data.align import Alignment
+
+        check_new(output, False)
+        alignment = Alignment.fresh(rows)
+        _write(output, alignment.to_bytes(), private=True)
+        if json:
+            print_json({"ok": True, "output": str(output), "alignment": alignment.mark})
+        else:
+            typer.echo(f"Send {output} to the other parties, not to the server.")
+            typer.echo(_marked(alignment))
 
 
 @app.command()
@@ -217,8 +246,14 @@ def join(
             typer.confirm("Take part?", abort=True, err=json)
         with stopped("Nothing is kept: start again at every end."):
             attend(found, address, _quiet if json else typer.echo)
+        assert found.alignment is not None  # or `attend` has raised what went wrong
         _save(frame.drop(columns=identifier).iloc[found.rows], output)
-        _say(json, f"{len(found.rows):,} people that all parties know", output)
+        _keep(json, found.alignment, output)
+
+
+def beside(data: Path) -> Path:
+    """Where the alignment file of aligned rows lies."""
+    return data.with_name(f"{data.name}.alignment")
 
 
 def _quiet(line: str) -> None:
@@ -255,11 +290,12 @@ def _secret(path: Path) -> Secret:
 
     from understudy.data.align import Secret
 
-    data = _read(path)
+    data = read_bytes(path)
     return Secret(data[:32], np.frombuffer(data[32:], "<i8"))
 
 
-def _read(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
+    """What a file holds."""
     from understudy.errors import DataError
 
     try:
@@ -307,8 +343,21 @@ _COMPARE = (
 )
 
 
-def _say(json: bool, done: str, output: Path) -> None:
+def _keep(json: bool, alignment: Alignment, output: Path) -> None:
+    """Write the alignment file beside the aligned rows, and say what the study file needs."""
+    _write(beside(output), alignment.to_bytes(), private=True)
+    done, more = f"{alignment.rows:,} people that all parties know", {"alignment": alignment.mark}
+    _say(json, done, output, **more)
+    if not json:
+        typer.echo(_marked(alignment))
+
+
+def _marked(alignment: Alignment) -> str:
+    return f'For a study over a network, under [study]: alignment = "{alignment.mark}"'
+
+
+def _say(json: bool, done: str, output: Path, **more: str) -> None:
     if json:
-        print_json({"ok": True, "done": done, "output": str(output), "reveals": _TOLD})
+        print_json({"ok": True, "done": done, "output": str(output), "reveals": _TOLD, **more})
     else:
         typer.echo(f"{done}: {output}\n{_TOLD}")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from understudy.cli.align import beside, read_bytes
 from understudy.cli.claims import claims_panel
 from understudy.cli.console import print_hanging
 from understudy.cli.training import say_done
@@ -21,13 +23,18 @@ from understudy.deployment.keys import Keys, load_keys
 from understudy.deployment.status import Status
 from understudy.errors import StudyError
 from understudy.privacy.claim import claims, round_up
-from understudy.privacy.plan import Phase, PrivacyPlan
+from understudy.privacy.plan import Part, Phase, PrivacyPlan
 from understudy.release.bundle import Release
 from understudy.runtime.flare import Address, Tls
+from understudy.study import Study
+
+if TYPE_CHECKING:
+    from understudy.data.align import Alignment
 
 __all__ = [
     "address_of",
     "agree",
+    "alignment_of",
     "check_simulation",
     "follow",
     "key_folder",
@@ -61,6 +68,16 @@ def needed(data: Path | None) -> Path:
     if data is None:
         raise StudyError("--data FILE, this site's rows", "none", "add it")
     return data
+
+
+def alignment_of(study: Study, data: Path, given: Path | None) -> Alignment | None:
+    """The alignment file of a party: the one that is named, or the one by its rows."""
+    from understudy.data.align import Alignment
+
+    path = given or beside(data)
+    if given is None and not (study.parties and path.is_file()):
+        return None
+    return Alignment.from_bytes(read_bytes(path))
 
 
 @contextmanager
@@ -137,7 +154,7 @@ def _leaving(joining: Joining) -> Table:
     for heading in ("part", "size", "how often", "how it is protected"):
         table.add_column(heading, overflow="fold")
     for phase in plan.phases:
-        for part in phase.parts:
+        for part in _sent(joining, phase):
             shape = " × ".join(map(str, part.shape))
             size = f"{shape} numbers, up to {part.bytes / 1e3:,.3g} kB"
             done = part.mechanism.describe(part).removeprefix(f"{part.name}: ")
@@ -145,6 +162,13 @@ def _leaving(joining: Joining) -> Table:
     for row in _besides(plan):
         table.add_row(*row)
     return table
+
+
+def _sent(joining: Joining, phase: Phase) -> Sequence[Part]:
+    """The parts that this site sends: of parties each has its own."""
+    if joining.recipe.plan.held == "rows":
+        return phase.parts
+    return phase.sent_by(joining.study.site_names.index(joining.name))
 
 
 def _often(phase: Phase) -> str:
@@ -163,6 +187,9 @@ def _besides(plan: PrivacyPlan) -> Iterator[tuple[str, str, str, str]]:
         size = f"about {(400 + 300 * plan.sites) / 1e3:.1f} kB"
         said = "fresh public keys, encrypted shares and signatures: nothing of the rows"
         yield "keys of a secure sum", size, "in each round that it joins", said
+    if plan.held == "columns":
+        said = "masked for every other party, and locked so that the server cannot read them"
+        yield "rows", "in the size of products", "once for each sum of products", said
     yield "greeting", "about 2 kB", "once per connection", "study, hashes, version, clock: no rows"
     yield "signature", "64 bytes", "once, at the end", "that it took part in this run"
 
@@ -178,6 +205,9 @@ def _agreed(joining: Joining) -> Iterator[str]:
     yield f"The study's hash: {joining.study.hash}"
     if joining.keys is not None:
         yield f"The roster's fingerprint: {joining.keys.fingerprint}"
+    if joining.study.parties:
+        yield "Compare it with the other parties, by telephone say, not with the server: one that"
+        yield "made up a party's keys could read your rows."
 
 
 def _cost(spent: Spent, plan: PrivacyPlan, ledger: Path | None) -> Iterator[str]:

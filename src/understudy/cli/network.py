@@ -125,6 +125,9 @@ def join(
     cap: float | None = typer.Option(
         None, min=0, help="The most ε over all studies; by default the study's."
     ),
+    alignment: Path | None = typer.Option(
+        None, help="Where parties hold columns: the alignment file; by default the one by the data."
+    ),
     yes: bool = typer.Option(False, "--yes", "-y", help="Do not ask for confirmation."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Do everything but connect."),
     insecure: bool = INSECURE,
@@ -135,7 +138,7 @@ def join(
     ),
     seed: int | None = SEED,
 ) -> None:
-    """Take part in a study with this site's own rows.
+    """Take part in a study with this site's own rows, or this party's own columns.
 
     Before it connects it shows what will leave this machine, how it is
     protected and what it costs by this site's ledger, and asks. It can be
@@ -154,6 +157,7 @@ def join(
         from understudy.cli.attending import (
             address_of,
             agree,
+            alignment_of,
             check_simulation,
             key_folder,
             needed,
@@ -173,19 +177,20 @@ def join(
         own = key_folder(keys, insecure)
         name, address = site_name(site, own), address_of(server, own)
         if simulate is not None:
-            held = hold(Study.load(study), name, simulate, seed, own)
-            held.tell = say
+            worker = hold(Study.load(study), name, simulate, seed, own)
+            worker.tell = say
             with stopped("The simulation cannot go on without this worker."):
-                return attend(held, address, say)
+                return attend(worker, address, say)
         data = needed(data)
         folder = state or data.resolve().parent / f"{name}.understudy"
         loaded = Study.load(study)
-        entry = next((each for each in loaded.sites if each.name == name), None)
+        entry = next((each for each in loaded.owners if each.name == name), None)
         if entry is not None:
             cap = entry.epsilon if cap is None else cap
             ledger = loaded.base / entry.ledger if ledger is None and entry.ledger else ledger
         budget = Budget(name, cap, ledger, loaded.privacy.epsilon is not None)
-        joining = prepare(loaded, data, budget, folder, own)
+        held = alignment_of(loaded, data, alignment)
+        joining = prepare(loaded, data, budget, folder, own, alignment=held)
         agree(joining, yes or dry_run)
         if not dry_run:
             with stopped("The same command comes back to the run; nothing is paid for twice."):

@@ -23,6 +23,7 @@ A party that lies about its list, or adds guesses to it, learns whether those ar
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import sys
@@ -37,10 +38,19 @@ import numpy as np
 from understudy.data.curve import REFUSED, times
 from understudy.errors import DataError, WireError
 
-__all__ = ["Blinded", "Secret", "align_here", "answer", "blind", "common", "identifiers"]
+__all__ = [
+    "Alignment",
+    "Blinded",
+    "Secret",
+    "align_here",
+    "answer",
+    "blind",
+    "common",
+    "identifiers",
+]
 
 _DOMAIN = b"understudy align 1\0"
-_POINT = 32
+_POINT, _SECRET = 32, 32
 _WORTH = 10_000  # points that are worth a process
 # With this process's path for imports: the folder that it was started in is not on it.
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from understudy.data.curve import main; main()"
@@ -78,6 +88,44 @@ class Blinded:
         if data[:4] != b"UNDA" or len(data) != 12 + _POINT * count:
             raise WireError("a file of blinded identifiers", "another", "ask for it again")
         return cls(np.frombuffer(data[12:], np.uint8).reshape(count, _POINT))
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """What the parties of one alignment have in common, and nobody else knows.
+
+    A ``secret`` of 32 bytes, and the number of ``rows`` of every aligned file. A server that only
+    passed lists on cannot know it: it follows from points that all parties have multiplied.
+    """
+
+    secret: bytes = field(repr=False)
+    rows: int
+
+    @classmethod
+    def fresh(cls, rows: int) -> Alignment:
+        """For files that are in one order already; one party makes it for all."""
+        return cls(os.urandom(_SECRET), rows)
+
+    @property
+    def mark(self) -> str:
+        """What a study file says of it: equal only if all of it is, and it gives nothing away."""
+        return hashlib.sha256(b"understudy alignment\0" + self.to_bytes()).hexdigest()
+
+    def agreed(self, study: str, run: str) -> bytes:
+        """32 secret bytes for one run of one study: no two runs draw the same batches."""
+        text = json.dumps([study, run]).encode()
+        return hashlib.sha256(b"understudy batches\0" + self.secret + text).digest()
+
+    def to_bytes(self) -> bytes:
+        """The file that every party keeps beside its rows."""
+        return b"UNDC" + self.secret + self.rows.to_bytes(8, "little")
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Alignment:
+        """Inverse of `to_bytes`; refuses what is cut short or no such file."""
+        if data[:4] != b"UNDC" or len(data) != 12 + _SECRET:
+            raise DataError("an alignment file", "another", "name what understudy align wrote")
+        return cls(data[4 : 4 + _SECRET], int.from_bytes(data[4 + _SECRET :], "little"))
 
 
 def identifiers(columns: Sequence[Sequence[object]]) -> list[str]:
@@ -160,10 +208,11 @@ def _apart(scalar: bytes, shares: Sequence[bytes]) -> list[bytes]:
     return made
 
 
-def common(secret: Secret, own: Blinded, others: Sequence[Blinded]) -> np.ndarray:
+def common(secret: Secret, own: Blinded, others: Sequence[Blinded]) -> tuple[np.ndarray, Alignment]:
     """The rows of this party that all others have too, in the order that all of them find.
 
     ``own`` are its points and ``others`` those of each other party, all multiplied by everyone.
+    The alignment follows from the points of those whom all know, so all find the same.
     """
     if len(own) != len(secret.order) or not others:
         raise DataError(
@@ -179,22 +228,24 @@ def common(secret: Secret, own: Blinded, others: Sequence[Blinded]) -> np.ndarra
             "none",
             "compare how identifiers are written, and whether every file has passed every party",
         )
-    at = {point: place for place, point in enumerate(mine)}
-    return secret.order[[at[point] for point in sorted(shared)]]
+    at, known = {point: place for place, point in enumerate(mine)}, sorted(shared)
+    agreed = hashlib.sha256(b"understudy known to all\0" + b"".join(known)).digest()
+    return secret.order[[at[point] for point in known]], Alignment(agreed, len(known))
 
 
-def align_here(parties: Sequence[Sequence[str]]) -> list[np.ndarray]:
-    """All steps in one process: the rows of each party, in the order that all of them find."""
+def align_here(parties: Sequence[Sequence[str]]) -> tuple[list[np.ndarray], Alignment]:
+    """All steps in one process: each party's rows in their common order, and the alignment."""
     made = [blind(names) for names in parties]
     whole = []
     for i, (_, sent) in enumerate(made):
         for j, (secret, _) in enumerate(made):
             sent = answer(secret, sent) if i != j else sent
         whole.append(sent)
-    return [
+    found = [
         common(secret, whole[i], [each for j, each in enumerate(whole) if j != i])
         for i, (secret, _) in enumerate(made)
     ]
+    return [rows for rows, _ in found], found[0][1]
 
 
 def _keys(found: Blinded) -> list[bytes]:

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from understudy.data.align import Blinded, Secret, answer, blind, common
+from understudy.data.align import Alignment, Blinded, Secret, answer, blind, common
 from understudy.errors import DataError, StudyError, UnderstudyError, WireError
 from understudy.federation.secure.keys import Primitives, lock, public, unlock
 from understudy.federation.secure.masks import derive
@@ -57,7 +57,10 @@ def _place(roster: Roster, run: str) -> Place:
 
 @dataclass
 class Aligning:
-    """One party's end: what it answers in each leg, and, once it is ``over``, its ``rows``."""
+    """One party's end: what it answers in each leg, and, once it is ``over``, what it found.
+
+    ``rows`` are its own, in the order of all, and ``alignment`` is what all have in common.
+    """
 
     roster: Roster
     identity: Identity
@@ -66,6 +69,7 @@ class Aligning:
     over: Event = field(default_factory=Event)
     error: UnderstudyError | None = None
     rows: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)
+    alignment: Alignment | None = None
     _run: str = ""
     _leg: int = -1
     _told: bytes = b""
@@ -148,7 +152,8 @@ class Aligning:
         assert self._whole is not None
         own = lists.pop((me - 1) % last)
         try:
-            self.rows = common(self._blinded[0], own, [self._whole, *lists.values()])
+            others = [self._whole, *lists.values()]
+            self.rows, self.alignment = common(self._blinded[0], own, others)
             self._end(None)
         except DataError as error:
             self._end(error)

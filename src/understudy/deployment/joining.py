@@ -13,14 +13,16 @@ from pathlib import Path
 
 import numpy as np
 
-from understudy.data.encode import encode
+from understudy.data.align import Alignment
+from understudy.data.encode import Encoded, encode
 from understudy.data.shards import Shards
 from understudy.data.table import read
 from understudy.deployment.keys import Keys, check_encrypted
-from understudy.errors import OutputError, ReleaseError, StudyError, unwritable
+from understudy.errors import DataError, OutputError, ReleaseError, StudyError, unwritable
 from understudy.federation.budget import Budget
 from understudy.federation.checkpoint import write_atomic
 from understudy.federation.memory import SiteMemory
+from understudy.federation.product_party import ProductParty
 from understudy.federation.recipe import Recipe
 from understudy.federation.secure.party import Party
 from understudy.federation.secure.roster import Roster
@@ -31,10 +33,11 @@ from understudy.runtime.greeting import Terms
 from understudy.runtime.participant import Participant
 from understudy.runtime.store import Kept, Store, read_kept
 from understudy.runtime.wire import Agreement
+from understudy.simulation.loading import check_within
 from understudy.simulation.simulate import prepared, terms
 from understudy.study import Study
 
-__all__ = ["Joining", "Spent", "check_held", "prepare"]
+__all__ = ["Joining", "Spent", "check_marked", "prepare"]
 
 _DONE = "finished"  # in the folder of a run that is over
 
@@ -58,6 +61,7 @@ class Joining:
     budget: Budget
     state: Path
     keys: Keys | None
+    alignment: Alignment | None = None
 
     @property
     def name(self) -> str:
@@ -133,7 +137,14 @@ class Joining:
         place.mkdir(mode=0o700, exist_ok=True)
         store = Store(place)
         self._check_paid(store.kept, run)
-        return Participant(self.sites, self.agreement, store, self._party())
+        return Participant(self._sites_in(run), self.agreement, store, self._party())
+
+    def _sites_in(self, run: str) -> Sites:
+        """The site in one run: parties draw the batches of each run from a secret of its own."""
+        if self.alignment is None or self.sites.source.is_simulation:
+            return self.sites
+        agreed = self.alignment.agreed(self.study.hash, run)
+        return replace(self.sites, source=NoiseSource.system(agreed))
 
     def _place(self, run: str) -> Path:
         return self.state / f"{self._prefix}{hashlib.sha256(run.encode()).hexdigest()[:16]}"
@@ -150,12 +161,12 @@ class Joining:
                     "restore the newest copy of the state folder, or leave this run for good",
                 )
 
-    def _party(self) -> Party | None:
-        if self.recipe.plan.trust != "distributed":
+    def _party(self) -> Party | ProductParty | None:
+        if not (self.study.parties or self.recipe.plan.trust == "distributed"):
             return None
         assert self.keys is not None
         roster, identity = self.keys.seated(list(self.study.site_names))
-        return Party(identity, roster)
+        return (ProductParty if self.study.parties else Party)(identity, roster)
 
     def check_last(self, run: str, manifest: bytes) -> None:
         """A run has one release: a second one is not signed."""
@@ -180,26 +191,30 @@ def prepare(
     state: Path,
     keys: Keys | None,
     seed: int | None = None,
+    alignment: Alignment | None = None,
 ) -> Joining:
     """Read and encode a site's rows, build the plan, open its state; nothing is spent.
 
-    ``seed`` is for tests: whoever knows it can repeat the noise, and the claims say so.
+    ``alignment`` is what a party that holds columns has in common with the others. ``seed`` is for
+    tests: whoever knows it can repeat the noise, and the claims say so.
     """
-    study = _with_rows(study, budget.name, data)
+    number, study = _with_rows(study, budget.name, data)
+    check_aligned(study, alignment)
     recipe = prepared(study, 0)
     check_encrypted(recipe.plan, keys)
     if keys is not None:
         keys.seated(list(study.site_names))
     state, budget = _opened(state, replace(budget, study=study.name))
-    capped = recipe.plan.unit != "record"
-    rows = encode(study.schema, read(data, study.schema), capped=capped)
+    rows = _rows(study, number, data, capped=recipe.plan.unit != "record")
+    if alignment is not None:
+        _check_counted(rows, study, alignment)
     streams = Streams.from_seed(seed)
     seeded = NoiseSource.seeded(streams.child("noise", 0))
     allowance, noise = terms(recipe.plan, [budget.plan(recipe.plan)], 1)
     sites = Sites(
         recipe,
         [budget.name],
-        np.array([list(study.site_names).index(budget.name)]),
+        np.array([number]),
         Shards.pack(rows, [np.arange(len(rows))]),
         SiteMemory(recipe.memory, [budget.name]),
         streams,
@@ -208,34 +223,62 @@ def prepare(
         noise,
         [budget],
     )
-    return Joining(study, recipe, sites, budget, state, keys)
+    return Joining(study, recipe, sites, budget, state, keys, alignment)
 
 
-def check_held(study: Study) -> None:
-    """Parties that hold columns are not served: nothing there would notice that files differ."""
-    if study.parties:
+def check_aligned(study: Study, alignment: Alignment | None) -> None:
+    """Refuse rows of parties that do not come from the alignment that the study names."""
+    if not study.parties:
+        if alignment is not None:
+            raise StudyError("no alignment where sites hold rows", "one", "leave it out")
+        return
+    check_marked(study)
+    if alignment is None or alignment.mark != study.alignment:
         raise StudyError(
-            "sites that hold rows, for serve and join",
-            "parties that hold columns",
-            "run them in one process: understudy run --wire; align serve is for a network",
+            "the alignment file that study.alignment names",
+            "none" if alignment is None else "that of another alignment",
+            "name the one that understudy align wrote beside the rows: --alignment FILE",
         )
 
 
-def _with_rows(study: Study, name: str, data: Path) -> Study:
-    """The study with this site's own rows, as far as this site knows it."""
-    check_held(study)
-    if name not in [entry.name for entry in study.sites]:
+def check_marked(study: Study) -> None:
+    """Over a network the study of parties says which alignment their files come from."""
+    if study.parties and study.alignment is None:
         raise StudyError(
-            f"a [[site]] entry for {name}",
-            ", ".join(entry.name for entry in study.sites) or "none",
-            "use the study file that all sites agreed on; --site names this one",
+            "study.alignment: which alignment the parties' files come from",
+            "it is missing",
+            "add the line that understudy align join, match or agree printed, at every end",
         )
-    own = str(data.resolve())
-    entries = tuple(
-        replace(entry, data=own if entry.name == name else None, epsilon=None, ledger=None)
-        for entry in study.sites
-    )
-    return replace(study, sites=entries)
+
+
+def _check_counted(rows: Encoded, study: Study, alignment: Alignment) -> None:
+    if len(rows) != alignment.rows:
+        raise DataError(
+            f"{alignment.rows:,} rows, as the alignment has them",
+            f"{len(rows):,}",
+            "use the aligned file as it was written",
+        )
+    check_within(study, len(rows))
+
+
+def _rows(study: Study, number: int, data: Path, *, capped: bool) -> Encoded:
+    """A site's rows, or a party's, by its part of the schema."""
+    held = study.held
+    schema = study.schema if held is None else held.schema_of(number)
+    return encode(schema, read(data, schema), capped=capped)
+
+
+def _with_rows(study: Study, name: str, data: Path) -> tuple[int, Study]:
+    """This site's number, and the study with its own rows, as far as this site knows it."""
+    names = [entry.name for entry in study.owners]
+    if name not in names:
+        kind = "party" if study.parties else "site"
+        raise StudyError(
+            f"a [[{kind}]] entry for {name}",
+            ", ".join(names) or "none",
+            "use the study file that all agreed on; --site names this one",
+        )
+    return names.index(name), study.known_to(name, str(data.resolve()))
 
 
 def _opened(state: Path, budget: Budget) -> tuple[Path, Budget]:

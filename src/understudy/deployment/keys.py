@@ -201,10 +201,14 @@ class Keys:
 
 
 def check_encrypted(plan: PrivacyPlan, keys: Keys | None) -> None:
-    """Without encryption only what is private as it stands may travel."""
-    if keys is None and plan.kind in ("entrusted", "masked"):
+    """Without encryption only what is private as it stands may travel.
+
+    Parties that hold columns lock rows for each other, under keys that they signed.
+    """
+    if keys is None and (plan.kind in ("entrusted", "masked") or plan.held == "columns"):
+        what = f'trust = "{plan.trust}"' if plan.held == "rows" else "parties that hold columns"
         raise KeysError(
-            f'keys, with trust = "{plan.trust}": what sites send is not private on its way',
+            f"keys, with {what}: what they send is not private on its way",
             "--insecure",
             "make keys: understudy keys init, at the server",
         )

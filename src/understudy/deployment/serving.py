@@ -10,12 +10,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from understudy.deployment.joining import check_held
+from understudy.deployment.joining import check_marked
 from understudy.deployment.keys import Keys, check_encrypted
 from understudy.deployment.preview import Preview
 from understudy.deployment.reception import Reception, Report
@@ -26,6 +26,7 @@ from understudy.federation.checkpoint import Checkpoint
 from understudy.federation.engine import Engine
 from understudy.federation.gather import Gather, PlainSum
 from understudy.federation.masking import SecureSum
+from understudy.federation.products import ProductSum
 from understudy.federation.recipe import Recipe
 from understudy.federation.secure.roster import Roster
 from understudy.privacy.claim import claims
@@ -110,21 +111,20 @@ def serve(study: Study, how: Serving) -> Release:
 
 def _checked(study: Study, how: Serving) -> tuple[Study, Recipe]:
     """The study as the server knows it: no site's rows, cap or ledger; and its recipe."""
-    check_held(study)
     names = list(study.site_names)
-    if not study.sites or len(names) > MOST_SITES:
+    if not study.owners or len(names) > MOST_SITES or study.simulation is not None:
         raise StudyError(
-            f"1 to {MOST_SITES} [[site]] entries",
-            f"{len(study.sites)}",
+            f"1 to {MOST_SITES} [[site]] or [[party]] entries, and no [simulation]",
+            f"{len(study.owners)}" if study.simulation is None else "[simulation]",
             "name every site: [[site]] name = …; simulate with understudy run, or --simulate",
         )
+    check_marked(study)
     if how.keys is not None:
         how.keys.seated(names)
         how.keys.check_role("server")
     recipe = prepared(study, how.rows)
     check_encrypted(recipe.plan, how.keys)
-    bare = tuple(replace(entry, data=None, epsilon=None, ledger=None) for entry in study.sites)
-    return replace(study, sites=bare), recipe
+    return study.known_to(), recipe
 
 
 def check_port(how: Serving) -> None:
@@ -142,8 +142,10 @@ def check_port(how: Serving) -> None:
 
 def _largest(plan: PrivacyPlan) -> int:
     """Bytes of the largest message that a site may send."""
+    parts = [part for phase in plan.phases for part in phase.parts]
     numbers = (sum(int(np.prod(part.shape)) for part in phase.parts) for phase in plan.phases)
-    return _HEADER + _NUMBER * max(numbers) + 4096 * plan.sites
+    rows = max(part.mechanism.bytes(part) for part in parts)  # of products: masked rows, too
+    return _HEADER + max(_NUMBER * max(numbers), rows) + 4096 * plan.sites
 
 
 def waiting(study: Study, plan: PrivacyPlan, journal: Journal, names: Sequence[str]) -> Status:
@@ -176,10 +178,11 @@ def _trained(
         reception.transport, names, reception.terms.agreement, journal.run, how.deadline
     )
     gather: Gather = PlainSum(plan, journal.source)
-    if plan.trust == "distributed":
+    if study.parties or plan.trust == "distributed":
         assert how.keys is not None
         roster, agreed = _roster(study, how.keys), networked.agreement.hash
-        gather = SecureSum(plan, journal.source, networked, roster, agreed, journal.run)
+        total = ProductSum if study.parties else SecureSum
+        gather = total(plan, journal.source, networked, roster, agreed, journal.run)
 
     def begin_round(round: int, rounds: int) -> None:
         _tell_failures(networked, plan, reception.report)
@@ -217,7 +220,12 @@ def _tell_failures(networked: Networked, plan: PrivacyPlan, report: Report) -> N
 
 
 def _least(plan: PrivacyPlan) -> int:
-    """Sites without which no round is begun: the plan's survivors, or more than half."""
+    """Sites without which no round is begun: the plan's survivors, more than half, or all parties.
+
+    Of parties that hold columns none can be missing: a round without one is void, and charged.
+    """
+    if plan.held == "columns":
+        return plan.sites
     survivors = max(phase.survivors for phase in plan.phases)
     return max(survivors if plan.trust == "distributed" else 0, plan.sites // 2 + 1)
 

@@ -33,10 +33,11 @@ class Known(Protocol):
 
 def agreed(agreement: Mapping[str, Any], schema: Schema) -> Study:
     """The study that an agreement names: the inverse of `Study.agreement`, which has no files."""
-    known(agreement, (*_KEYS, "parties"), "agreement.")
+    known(agreement, (*_KEYS, "parties", "alignment"), "agreement.")
     if missing := [key for key in _KEYS if key not in agreement]:
         raise StudyError("a complete agreement", f"one without {missing[0]}", _REMEDY)
-    head = read(Heading, {key: agreement[key] for key in ("name", "recipe", "rounds")}, "study")
+    heads = {key: agreement.get(key) for key in ("name", "recipe", "rounds", "alignment")}
+    head = read(Heading, heads, "study")
     known(agreement["options"], agreement["options"], "options.")  # a table, of any keys
     study = Study(
         name=head.name,
@@ -47,6 +48,7 @@ def agreed(agreement: Mapping[str, Any], schema: Schema) -> Study:
         simulation=_split(agreement["split"], agreement["sites"]),
         parties=_parties(agreement.get("parties", [])),
         declared=agreement["sites"],
+        alignment=head.alignment,
         **{name: read(table, agreement[name], name) for name, table in TABLES.items()},
     )
     if difference(study.agreement(), agreement):

@@ -21,7 +21,7 @@ from understudy.errors import DataError, StudyError
 from understudy.rng import Streams
 from understudy.study import SiteEntry, Study
 
-__all__ = ["load_parties", "load_sites"]
+__all__ = ["check_within", "load_parties", "load_sites"]
 
 _LOG = logging.getLogger("understudy.data")  # where the readers of rows say things
 Coded = Callable[[Records], Encoded]
@@ -53,11 +53,12 @@ def load_sites(
 
 
 def _check_named(study: Study) -> None:
-    """In one process every site's rows must be at hand."""
-    for entry in study.sites:
+    """In one process the rows of every site, or party, must be at hand."""
+    kind = "party" if study.parties else "site"
+    for entry in study.owners:
         if entry.data is None:
             raise StudyError(
-                f"site.data of site {entry.name}",
+                f"{kind}.data of {kind} {entry.name}",
                 "it is missing",
                 "add the path of its rows; or run the study over a network, with understudy "
                 "serve and understudy join",
@@ -78,12 +79,16 @@ def load_parties(
     if parties is None and study.simulation is not None:
         whole = _source(study, progress)
         parties = [records_of(whole, columns) for columns in held.columns]
+    if parties is None:
+        _check_named(study)
     found = []
     for i, entry in enumerate(study.parties):
         records = _read_party(study, i, progress) if parties is None else parties[i]
         with _named(f"party {entry.name}"):
             found.append(encode(held.schema_of(i), records))
-    return _within(study, Columns.of(found))
+    columns = Columns.of(found)
+    check_within(study, int(columns.counts.max()))
+    return columns
 
 
 def _read_party(study: Study, party: int, progress: Progress | None) -> Records:
@@ -93,15 +98,14 @@ def _read_party(study: Study, party: int, progress: Progress | None) -> Records:
         return read(study.base / entry.data, held.schema_of(party), progress=progress)
 
 
-def _within(study: Study, found: Columns) -> Columns:
+def check_within(study: Study, rows: int) -> None:
     """No more rows than declared: products are formed over the declared number, a public one."""
-    if int(found.counts.max()) > study.schema.records:
+    if rows > study.schema.records:
         raise DataError(
             f"at most {study.schema.records:,} rows, the schema's public number of records",
             "more",
             "raise records in the schema, at every party",
         )
-    return found
 
 
 @contextmanager
