@@ -22,6 +22,7 @@ from understudy.deployment.joining import Joining, Spent
 from understudy.deployment.keys import Keys, load_keys
 from understudy.deployment.status import Status
 from understudy.errors import StudyError
+from understudy.federation.products import product_part
 from understudy.privacy.claim import claims, round_up
 from understudy.privacy.plan import Part, Phase, PrivacyPlan
 from understudy.release.bundle import Release
@@ -187,9 +188,9 @@ def _besides(plan: PrivacyPlan) -> Iterator[tuple[str, str, str, str]]:
         size = f"about {(400 + 300 * plan.sites) / 1e3:.1f} kB"
         said = "fresh public keys, encrypted shares and signatures: nothing of the rows"
         yield "keys of a secure sum", size, "in each round that it joins", said
-    if plan.held == "columns":
-        said = "masked for every other party, and locked so that the server cannot read them"
-        yield "rows", "in the size of products", "once for each sum of products", said
+    if any(product_part(plan, plan.start(phase)) for phase in range(len(plan.phases))):
+        said = "each number hidden by a random one, and locked so that the server cannot read it"
+        yield "masked rows", "in the size of products", "once for each, to other parties", said
     yield "greeting", "about 2 kB", "once per connection", "study, hashes, version, clock: no rows"
     yield "signature", "64 bytes", "once, at the end", "that it took part in this run"
 
