@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from understudy.audit import whole
 from understudy.audit.replay import Finding, Replay
 from understudy.cli import app
+from understudy.cli.scores import attacks_panel
 from understudy.data.bundled import bundled
 from understudy.errors import AuditError
+from understudy.evaluation.attacks.outcome import Attack
+from understudy.evaluation.attacks.suite import Attacks
+from understudy.evaluation.score import Score
 from understudy.recipes import RECIPES
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my_recipe.py"
@@ -120,3 +127,18 @@ def test_parties_that_hold_columns_are_refused_in_plain_words(study: Path) -> No
         app, ["audit", str(study), "--out", str(study.parent / "a"), "--json"]
     )
     assert done.exit_code == 4 and "columns" in json.loads(done.output)["error"]["found"]
+
+
+def test_what_attacks_found_is_legible_on_80_columns() -> None:
+    def score(value: float) -> Score:
+        return Score("rate", value, value - 0.1, value + 0.1, 100)
+
+    rates = (score(0.5), score(0.4), score(-0.05))
+    known = Attack("density ratio (DOMIAS)", "g", "?", *rates, score(0.5), 1e-9, 1e-9)
+    attacks = Attacks("found", "headline", {}, (known, replace(known, naive_p=0.5)))
+    terminal = Console(width=80, file=StringIO())
+    with terminal.capture() as said:
+        terminal.print(attacks_panel(attacks))
+    assert "…" not in said.get()
+    for word in "advantage density DOMIAS -0.050 -0.150 .001 without release".split():
+        assert word in said.get()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from understudy.cli import app
@@ -78,6 +80,7 @@ def invoke(*words: object, code: int = 0) -> str:
 def test_version_and_help_name_every_command() -> None:
     assert invoke("--version").startswith("understudy ")
     text = invoke("--help")
+    assert invoke("-h") == text and invoke("plan", "-h") == invoke("plan", "--help")
     for command in "demo recipes schema plan run sample evaluate verify doctor".split():
         assert command in text
         assert "Example" in invoke(command, "--help") or command == "schema"
@@ -415,3 +418,23 @@ def test_a_study_without_epsilon_or_noise_is_refused(place: Path, tmp_path: Path
     (tmp_path / "schema.toml").write_text((place / "schema.toml").read_text())
     (tmp_path / "study.toml").write_text(MOMENTS.replace("epsilon = 2.0", ""))
     assert "epsilon" in invoke("plan", tmp_path / "study.toml", code=4)
+
+
+def commands(command: object, *above: str) -> Iterator[tuple[str, ...]]:
+    within = getattr(command, "commands", {})
+    for name in within:
+        yield from commands(within[name], *above, name)
+    if not within:
+        yield above
+
+
+@pytest.mark.parametrize("command", list(commands(get_command(app))), ids=" ".join)
+def test_the_help_of_every_command_is_shown_as_written(command: tuple[str, ...]) -> None:
+    """No line is broken at 80 columns, and no word in brackets is taken for markup."""
+    at = get_command(app)
+    for name in command:
+        at = at.commands[name]
+    shown = [line.strip() for line in invoke(*command, "--help").splitlines()]
+    text = at.help.partition("\n\n")[2].replace("\b", "")
+    assert [line for line in map(str.strip, text.splitlines()) if line not in shown] == []
+    assert not [p.name for p in at.params if re.search(r"\[[a-z]", getattr(p, "help", None) or "")]

@@ -31,6 +31,7 @@ app = typer.Typer(
     help="One synthetic dataset from data owners who may not share rows.",
     no_args_is_help=True,
     rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_show_locals=False,  # locals may hold records
 )
 

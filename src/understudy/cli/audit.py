@@ -40,10 +40,12 @@ def audit(
 ) -> None:
     """Measure a lower bound on ε beside each claim, on made-up rows; nothing is spent.
 
-    A replay runs the recipe on neighbouring data and names the part that moves further than it
-    declares. Canaries then measure how well the worst update can be told from none: many in one
-    run, and for tiny studies one in many runs; and how well the worst row or site can be told from
-    none. An audit falsifies, it never certifies. If a claim is proved wrong, the exit code is 11.
+    A replay runs the recipe on neighbouring data and names the part that moves
+    further than it declares. Canaries then measure how well the worst update
+    can be told from none: many in one run, and for tiny studies one in many
+    runs; and how well the worst row or site can be told from none. An audit
+    falsifies, it never certifies. If a claim is proved wrong, the exit code
+    is 11.
 
     Examples:
 

@@ -59,7 +59,7 @@ def serve(
 
       understudy exchange serve exchange.toml
 
-      understudy exchange serve exchange.toml --host 0.0.0.0 --cert tls.pem --key tls.key
+      understudy exchange serve exchange.toml --cert tls.pem --key tls.key
     """
     with plain_errors():
         _check_extra()

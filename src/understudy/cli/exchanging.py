@@ -24,7 +24,7 @@ from understudy.cli.console import (
 )
 
 KEYS = typer.Option(..., "--keys", help="This member's key folder (understudy keys request).")
-ID = typer.Argument(..., metavar="ID", help="A release's number.")
+ID = typer.Argument(..., metavar="ID", help="A release's id, as list shows it.")
 
 
 def done(text: str) -> None:
@@ -73,7 +73,7 @@ def subscribe(
 
       understudy keys request my-keys --name north
 
-      understudy exchange subscribe https://hub.example:8703 --keys my-keys --code 4f1c…
+      understudy exchange subscribe https://hub:8703 --keys my-keys --code 4f1c…
     """
     with plain_errors(json):
         from understudy.exchange.client import Client, Site
@@ -275,7 +275,7 @@ def pull(
 
       understudy exchange pull --keys my-keys -n 10000 -o rows.parquet
 
-      understudy exchange pull 0123456789abcdef --keys my-keys -o rows.csv --screen own.csv
+      understudy exchange pull --keys my-keys -o rows.csv --screen own.csv
     """
     with plain_errors(json):
         check_new(output, force)

@@ -118,8 +118,8 @@ def approve(
 ) -> None:
     """At the server: sign sites' requests, list the sites, and write a reply for each.
 
-    All sites get a new reply when one is added, because each knows all others. Sites can be added
-    until a run begins.
+    All sites get a new reply when one is added, because each knows all others.
+    Sites can be added until a run begins.
 
     Example:
 
@@ -157,8 +157,9 @@ def install(
 ) -> None:
     """At a site: check the server's reply and keep it.
 
-    The server could list sites that do not exist. That all sites see the same roster, of sites
-    they know, is what secure sums rest on: compare its fingerprint with the other sites.
+    The server could list sites that do not exist. Secure sums rest on all sites
+    seeing the same roster, of sites they know: compare its fingerprint with the
+    other sites.
 
     Example:
 

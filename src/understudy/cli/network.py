@@ -43,7 +43,7 @@ def serve(
     ),
     insecure: bool = INSECURE,
     simulate: int | None = typer.Option(
-        None, min=1, help="Spread the study's [simulation] over this many workers; needs --seed."
+        None, min=1, help="Spread a simulated study over this many workers; needs --seed."
     ),
     seed: int | None = SEED,
     quiet: bool = QUIET,
@@ -55,9 +55,9 @@ def serve(
     few are there it pauses, and --resume continues: after that, after Ctrl-C
     and after a crash, and no round is paid for twice.
 
-    With --simulate the sites are those of the study's [simulation], and join
-    --simulate has many of them at each of several workers: one seed gives
-    the release of understudy run. It is not resumed but started again.
+    With --simulate the study is a simulation, spread over several workers
+    that run join --simulate: one seed gives the release of understudy run.
+    It is not resumed but started again.
 
     Examples:
 
@@ -147,7 +147,7 @@ def join(
 
     Examples:
 
-      understudy join study.toml --data rows.csv --server hub.example:8702 --keys my-keys
+      understudy join study.toml --data rows.csv --keys my-keys --server hub:8702
 
       understudy join study.toml --data rows.csv --keys my-keys --cap 4 --dry-run
 

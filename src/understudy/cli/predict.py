@@ -40,9 +40,9 @@ def predict(
 ) -> None:
     """Predict the class of rows with a released classifier.
 
-    The output has one line per row, in the same order. Your rows stay on this machine.
-
-    If they have labels, the accuracy is printed. It is internal: not part of the release.
+    The output has one line per row, in the same order. Your rows stay on this
+    machine. If they have labels, the accuracy is printed. It is internal: not
+    part of the release.
 
     Examples:
 

@@ -154,8 +154,9 @@ def evaluate(
 ) -> None:
     """Say whether the synthetic rows are fit for use, and write a report.
 
-    A verdict comes first: what the rows are as good as real for, what is worst and what to
-    change. The scores come from real rows without noise: they are internal, not for publication.
+    A verdict comes first: what the rows are as good as real for, what is worst
+    and what to change. The scores come from real rows without noise: they are
+    internal, not for publication.
 
     Examples:
 
@@ -163,7 +164,7 @@ def evaluate(
 
       understudy evaluate release --real train.npz --out report
 
-      understudy evaluate release --real members.csv --test others.csv --attacks --out report
+      understudy evaluate release --real in.csv --test out.csv --attacks -o report
     """
     with plain_errors(json):
         from understudy.cli.scores import attacks_panel, scores_table, verdict_panel

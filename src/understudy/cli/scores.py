@@ -19,7 +19,7 @@ from understudy.evaluation.report import TONES, written
 from understudy.evaluation.score import Score
 from understudy.evaluation.utility import StudentScores
 from understudy.evaluation.verdict import Verdict
-from understudy.evaluation.words import figure, percent
+from understudy.evaluation.words import figure
 
 __all__ = ["attacks_panel", "scores_table", "verdict_panel"]
 
@@ -121,14 +121,15 @@ def attacks_panel(attacks: Attacks) -> Panel:
 
 
 def _attack_lines(attacks: Attacks) -> Table:
-    """A line per attack: success on members and controls, and their difference."""
+    """A line per attack: what its success on members exceeds that on controls by."""
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("", "members", "controls", "advantage", "95 % interval", "p", ""):
-        table.add_column(heading, justify="left" if heading == "" else "right", no_wrap=True)
+    table.add_column("", min_width=14)
+    for heading in ("advantage", "95 % interval", "p"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", min_width=9)
     for a in attacks.found:
-        rates = (percent(a.members.value), percent(a.controls.value), figure(a.advantage.value))
         ends = f"{figure(a.advantage.low)} to {figure(a.advantage.high)}"
         p = "< .001" if a.p < 0.001 else figure(a.p)
         said = Text(a.level, style="yellow" if a.level == FOUND else "green")
-        table.add_row(a.name, *rates, ends, p, said)
+        table.add_row(a.name, figure(a.advantage.value), ends, p, said)
     return table

@@ -48,7 +48,7 @@ def reject(
 
     Example:
 
-      understudy exchange reject 0123456789abcdef --keys my-keys --why "labels look swapped"
+      understudy exchange reject 0123456789abcdef --keys k --why "swapped"
     """
     _decide(keys, id, False, why, json)
 
