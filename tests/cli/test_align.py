@@ -106,3 +106,36 @@ def test_images_are_aligned_with_a_table(tmp_path: Path) -> None:
     wrong = CliRunner().invoke(app, ["align", "here", str(table), str(scans), "--id", "id",
                                      "-o", str(tmp_path / "no")])  # fmt: skip
     assert wrong.exit_code == 3 and "arrays of one length" in wrong.output
+
+
+def refused(*words: object) -> str:
+    found = CliRunner().invoke(app, ["align", *map(str, words)])
+    assert found.exit_code > 1, found.output
+    return found.output
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    words = ("--id", "ssn", "--key", tmp_path / "k", "-o", tmp_path / "b")
+    assert "nothing at" in refused("blind", tmp_path / "none.csv", *words)
+    assert not (tmp_path / "k").exists()
+
+
+def test_files_of_one_name_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    files = [tmp_path / party / "rows.csv" for party in "ab"]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text("ssn,x\n1,2\n", encoding="utf-8")
+    out = tmp_path / "deep" / "out"
+    assert "one name twice" in refused("here", *files, "--id", "ssn", "-o", out)
+    files[1] = files[1].rename(files[1].with_name("others.csv"))
+    said("here", *files, "--id", "ssn", "-o", out)
+    assert {path.name for path in out.iterdir()} == {"rows.csv", "others.csv"}
+
+
+def test_a_file_that_is_no_secret_is_not_taken_for_one(tmp_path: Path) -> None:
+    data, key, sent = (tmp_path / name for name in ("x.csv", "k", "b"))
+    data.write_text("ssn,x\n1,2\n", encoding="utf-8")
+    said("blind", data, "--id", "ssn", "--key", key, "-o", sent)
+    again = refused("blind", data, "--id", "ssn", "--key", key, "-o", tmp_path / "other")
+    assert "choose another name" in again and "--force" not in again
+    assert "which is none" in refused("answer", sent, "--key", data, "-o", tmp_path / "c")

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from understudy.cli.console import JSON, check_new, plain_errors, print_json
+from understudy.cli.console import JSON, check_new, plain_errors, print_json, writing
+from understudy.cli.network import PORT
+from understudy.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +30,6 @@ OUT = typer.Option(..., "--output", "-o", help="The file to write.")
 PARTY = typer.Option(
     [], "--party", help="A party that takes part, in one order everywhere; default: all with keys."
 )
-PORT = 8702
 
 
 @app.command()
@@ -51,8 +52,8 @@ def blind(
     with plain_errors(json):
         from understudy.data.align import blind as blinded
 
-        check_new(key, False)
-        check_new(output, False)
+        check_new(key)
+        check_new(output)
         secret, points = blinded(_identifiers(_frame(data), identifier))
         _write(key, secret.scalar + secret.order.astype("<i8").tobytes(), private=True)
         _write(output, points.to_bytes())
@@ -76,7 +77,7 @@ def answer(
         from understudy.data.align import Blinded
         from understudy.data.align import answer as answered
 
-        check_new(output, False)
+        check_new(output)
         points = answered(_secret(key), Blinded.from_bytes(read_bytes(theirs)))
         _write(output, points.to_bytes())
         _say(json, f"{len(points):,} identifiers of another party, answered", output)
@@ -107,7 +108,7 @@ def match(
     with plain_errors(json):
         from understudy.data.align import Blinded, common
 
-        check_new(output, False)
+        check_new(output)
         frame = _frame(data)
         _identifiers(frame, identifier)
         answers = [Blinded.from_bytes(read_bytes(path)) for path in (own, *other)]
@@ -132,10 +133,13 @@ def here(
     with plain_errors(json):
         from understudy.data.align import align_here
 
-        check_new(output, False)
+        check_new(output)
         frames = [_frame(path) for path in data]
-        found, alignment = align_here([_identifiers(frame, identifier) for frame in frames])
-        output.mkdir()
+        names = [_identifiers(frame, identifier) for frame in frames]
+        _check_names(data)
+        found, alignment = align_here(names)
+        with writing(output):
+            output.mkdir(parents=True)
         for path, frame, rows in zip(data, frames, found, strict=True):
             _save(frame.drop(columns=identifier).iloc[rows], output / path.name)
             _write(beside(output / path.name), alignment.to_bytes(), private=True)
@@ -159,7 +163,7 @@ def agree(
     with plain_errors(json):
         from understudy.data.align import Alignment
 
-        check_new(output, False)
+        check_new(output)
         alignment = Alignment.fresh(rows)
         _write(output, alignment.to_bytes(), private=True)
         if json:
@@ -232,7 +236,7 @@ def join(
         from understudy.deployment.attendance import attend
         from understudy.deployment.keys import fingerprint, load_keys
 
-        check_new(output, False)
+        check_new(output)
         own, frame = load_keys(keys), _frame(data)
         address = address_of(server, own)
         own.check_role("site")
@@ -266,7 +270,6 @@ def _frame(path: Path) -> pd.DataFrame:
 
     from understudy.data.arrays import load_npz
     from understudy.data.table import read_frame
-    from understudy.errors import DataError
 
     if path.suffix != ".npz" or not path.is_file():
         return read_frame(path)
@@ -278,7 +281,6 @@ def _frame(path: Path) -> pd.DataFrame:
 
 def _identifiers(frame: pd.DataFrame, columns: list[str]) -> list[str]:
     from understudy.data.align import identifiers
-    from understudy.errors import DataError
 
     if missing := [name for name in columns if name not in frame]:
         raise DataError(f"a column {missing[0]!r}", "none", "check the spelling of --id")
@@ -291,13 +293,14 @@ def _secret(path: Path) -> Secret:
     from understudy.data.align import Secret
 
     data = read_bytes(path)
+    if len(data) < 32 or len(data) % 8:
+        found = f"{path.name}, which is none"
+        raise DataError("a secret file that align blind wrote", found, "name that file as --key")
     return Secret(data[:32], np.frombuffer(data[32:], "<i8"))
 
 
 def read_bytes(path: Path) -> bytes:
     """What a file holds."""
-    from understudy.errors import DataError
-
     try:
         return path.read_bytes()
     except OSError as error:
@@ -305,21 +308,22 @@ def read_bytes(path: Path) -> bytes:
 
 
 def _write(path: Path, data: bytes, private: bool = False) -> None:
-    from understudy.errors import unwritable
-
-    try:
+    with writing(path):
         path.touch(mode=0o600 if private else 0o644)
         path.write_bytes(data)
-    except OSError as error:
-        raise unwritable(str(path), error) from error
+
+
+def _check_names(files: list[Path]) -> None:
+    """Aligned files keep their names, in one folder."""
+    names = [path.name for path in files]
+    if len({*names}) < len(names):
+        raise DataError("files of different names", "one name twice", "rename one of them")
 
 
 def _save(frame: pd.DataFrame, path: Path) -> None:
     import numpy as np
 
-    from understudy.errors import unwritable
-
-    try:
+    with writing(path):
         if path.suffix in (".parquet", ".pq"):
             frame.to_parquet(path, index=False)
         elif path.suffix == ".npz":
@@ -327,8 +331,6 @@ def _save(frame: pd.DataFrame, path: Path) -> None:
             np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
         else:
             frame.to_csv(path, index=False)
-    except OSError as error:
-        raise unwritable(str(path), error) from error
 
 
 _TOLD = (

@@ -10,7 +10,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from understudy.cli.console import JSON, QUIET, bar, check_new, plain_errors, print_json
+from understudy.cli.console import (
+    JSON,
+    QUIET,
+    bar,
+    check_new,
+    plain_errors,
+    print_json,
+    writing,
+)
 
 if TYPE_CHECKING:
     from understudy.audit import Audit
@@ -59,7 +67,6 @@ def audit(
         check_new(out / FILE, force)
         from understudy.audit import audit as audit_study
         from understudy.audit.own import register
-        from understudy.errors import unwritable
         from understudy.rng import Streams
         from understudy.study import Study
 
@@ -70,11 +77,9 @@ def audit(
         with bar("auditing", quiet or json) as tick:
             found = audit_study(Study.load(study), progress=tick, **terms)  # type: ignore[arg-type]
         text = jsonlib.dumps(found.to_dict(), indent=2, ensure_ascii=False)
-        try:
+        with writing(out / FILE):
             out.mkdir(parents=True, exist_ok=True)
             (out / FILE).write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise unwritable(FILE, error) from None
         if not json:
             show(found, out)
         found.check()

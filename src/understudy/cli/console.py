@@ -24,7 +24,7 @@ from rich.progress import (
 from rich.status import Status
 from rich.text import Text
 
-from understudy.errors import OutputError, UnderstudyError
+from understudy.errors import OutputError, UnderstudyError, unwritable
 
 __all__ = [
     "JSON",
@@ -37,6 +37,7 @@ __all__ = [
     "print_json",
     "spinner",
     "telling",
+    "writing",
 ]
 
 JSON = typer.Option(False, "--json", help="Print JSON, for machines.")
@@ -101,11 +102,20 @@ def telling(aloud: bool = True) -> Iterator[None]:
             print_hanging(Console(stderr=True), "[yellow]–[/] ", text)
 
 
-def check_new(output: Path, force: bool) -> None:
-    """Refuse to replace a file without --force."""
+def check_new(output: Path, force: bool | None = None) -> None:
+    """Refuse to replace a file without --force, where a command has it."""
     if output.exists() and not force:
-        do = "choose another name, or add --force"
+        do = "choose another name" + ("" if force is None else ", or add --force")
         raise OutputError("a new file", f"{output.name} exists", do)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say in plain words why a file or folder could not be written."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(str(path), error) from error
 
 
 def print_json(value: Any) -> None:

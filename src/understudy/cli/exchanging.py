@@ -21,6 +21,7 @@ from understudy.cli.console import (
     print_hanging,
     print_json,
     spinner,
+    writing,
 )
 
 KEYS = typer.Option(..., "--keys", help="This member's key folder (understudy keys request).")
@@ -102,10 +103,12 @@ def requirements(
     with plain_errors(json):
         from understudy.exchange.client import Client
 
-        asked = Client.load(keys).requirements()
         if schema is not None:
             check_new(schema, force)
-            schema.write_text(asked["schema"], encoding="utf-8")
+        asked = Client.load(keys).requirements()
+        if schema is not None:
+            with writing(schema):
+                schema.write_text(asked["schema"], encoding="utf-8")
         if json:
             print_json({"ok": True, "requirements": asked})
         else:
@@ -312,7 +315,8 @@ def pull(
         counts = {id: dict(own) for id, own in made.counts.items()}
         about = {"rows": len(made.rows), "from": counts, "screened": [vars(each) for each in told]}
         beside = output.with_name(f"{output.name}.sources.json")
-        beside.write_text(jsonlib.dumps(about, indent=2) + "\n", encoding="utf-8")
+        with writing(beside):
+            beside.write_text(jsonlib.dumps(about, indent=2) + "\n", encoding="utf-8")
         if json:
             print_json({"ok": True, "output": str(output), **about, "missing": made.missing})
             return

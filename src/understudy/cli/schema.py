@@ -22,8 +22,9 @@ from understudy.cli.console import (
     plain_errors,
     print_hanging,
     print_json,
+    writing,
 )
-from understudy.errors import DataError, unwritable
+from understudy.errors import DataError
 
 if TYPE_CHECKING:
     from understudy.data.check import Finding
@@ -88,10 +89,8 @@ def draft(
         said = hints if hints != SeriesHints() else None
         text, warnings = draft_file(data, label, name=name, series=said)
         if output is not None:
-            try:
+            with writing(output):
                 output.write_text(text, encoding="utf-8")
-            except OSError as error:
-                raise unwritable(str(output), error) from None
     if json:
         place = None if output is None else str(output)
         print_json({"schema": text, "warnings": warnings, "output": place})

@@ -18,6 +18,7 @@ __all__ = [
     "by_time",
     "check_memory",
     "check_size",
+    "check_there",
     "crossing",
     "file_kind",
     "some",
@@ -86,6 +87,14 @@ def file_kind(path: Path) -> str:
     raise DataError(
         ".csv, .tsv, .txt (or .gz of these), .parquet or .npz", path.name, "convert or rename it"
     )
+
+
+def check_there(path: Path) -> None:
+    """Refuse what is not there."""
+    if not path.exists():
+        bundled = path.name.startswith("bundled:")
+        do = "bundled rows are for study files; here, give a file" if bundled else "check the path"
+        raise DataError("a data file", f"nothing at {path}", do)
 
 
 def check_size(size: int) -> None:

@@ -27,6 +27,7 @@ from understudy.data.records import (
     Progress,
     Records,
     check_size,
+    check_there,
     file_kind,
     some,
     unreadable,
@@ -51,17 +52,10 @@ def read(
     written where that is out of the ordinary.
     """
     path = Path(path)
-    if not path.exists():
-        raise DataError("a data file", f"nothing at {path}", _found_by(path))
+    check_there(path)
     if schema.kind == "table" or is_series_table(path, schema):
         return from_frame(read_frame(path, schema, said), schema, said)
     return read_arrays(path, schema, progress=progress)
-
-
-def _found_by(path: Path) -> str:
-    if path.name.startswith("bundled:"):
-        return "bundled rows are for study files; here, give a file"
-    return "check the path"
 
 
 def is_series_table(path: Path, schema: Schema) -> bool:
@@ -145,6 +139,7 @@ def check_columns(names: Sequence[str], schema: Schema, person_apart: bool = Fal
 
 def read_frame(path: Path, schema: Schema | None = None, said: Said = _log.info) -> pd.DataFrame:
     """A table's raw cells without the ignored columns. Text stays text."""
+    check_there(path)
     kind = file_kind(path)
     check_size(path.stat().st_size)
     if kind == "csv":

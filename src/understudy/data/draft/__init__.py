@@ -20,7 +20,7 @@ from understudy.data.draft.files import find_arrays, find_images
 from understudy.data.draft.series import SeriesHints, find_series, looks_long
 from understudy.data.draft.text import Found, Setting, render, warnings
 from understudy.data.leaf import is_leaf
-from understudy.data.records import file_kind
+from understudy.data.records import check_there, file_kind
 from understudy.data.table import read_frame
 from understudy.errors import DataError
 
@@ -44,8 +44,7 @@ def draft(
     With ``series`` a table is taken to hold series, as far as the hints say how.
     """
     path = Path(path)
-    if not path.exists():
-        raise DataError("a data file", f"nothing at {path}", "check the path")
+    check_there(path)
     stem = re.split(r"\.(csv|parquet|pq|npz)", path.name)[0]
     called = Setting("name", name) if name else Setting("name", stem, "guess: the file's name")
     found = _find(path, label, series)
