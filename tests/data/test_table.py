@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import gzip
+from contextlib import suppress
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from understudy.data.arrays import load_npz
 from understudy.data.records import Records
 from understudy.data.schema import Column, Schema
-from understudy.data.table import from_frame, read, write
+from understudy.data.table import from_frame, read, read_frame, write
 from understudy.errors import DataError, OutputError
 
 SCHEMA = Schema(
@@ -145,6 +149,25 @@ def test_a_damaged_file_is_refused(tmp_path, name: str) -> None:
     (tmp_path / name).write_bytes(b"PK not really")
     with pytest.raises(DataError, match="readable"):
         read(tmp_path / name, SCHEMA)
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.npz", "rows.csv.gz"])
+def test_a_file_with_a_few_wrong_bytes_is_read_or_refused(tmp_path, name: str) -> None:
+    """No byte leads to a traceback, whether it is in the packed part or says how it is packed."""
+    path, rng = tmp_path / name, np.random.default_rng(0)
+    if name == "rows.npz":
+        np.savez_compressed(path, X=np.arange(90.0).reshape(30, 3), y=np.repeat(["a", "b"], 15))
+    elif name == "rows.parquet":
+        pd.DataFrame({"age": range(30), "ward": list("ab") * 15}).to_parquet(path)
+    else:
+        path.write_bytes(gzip.compress((HEADER + ROW * 30).encode()))
+    whole = path.read_bytes()
+    for _ in range(200):
+        wrong = np.frombuffer(whole, np.uint8).copy()
+        wrong[rng.integers(len(wrong), size=3)] = rng.integers(256, size=3)
+        path.write_bytes(wrong.tobytes())
+        with suppress(DataError):
+            load_npz(path) if name == "rows.npz" else read_frame(path)
 
 
 def test_unknown_files_are_refused(tmp_path) -> None:

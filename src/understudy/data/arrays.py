@@ -8,21 +8,30 @@ from __future__ import annotations
 import gzip
 import math
 import zipfile
-import zlib
 from pathlib import Path
+from tokenize import TokenError
 
 import numpy as np
 
 from understudy.data.celeba import ATTRIBUTES, read_celeba
 from understudy.data.images import IMAGE_FILES, read_images
 from understudy.data.leaf import is_leaf, read_leaf
-from understudy.data.records import Progress, Records, check_size, file_kind, some, unreadable
+from understudy.data.records import (
+    DAMAGED,
+    Progress,
+    Records,
+    check_size,
+    file_kind,
+    some,
+    unreadable,
+)
 from understudy.data.schema import Schema
 from understudy.data.series import fill_missing
 from understudy.errors import DataError
 
 __all__ = ["load_npz", "main_array", "read_arrays", "shape_images", "shape_series"]
 
+_NO_ARRAYS = (ValueError, KeyError, RuntimeError, TokenError, zipfile.BadZipFile)
 
 def read_arrays(path: Path, schema: Schema, *, progress: Progress | None = None) -> Records:
     """Read images or series by their public schema; ``progress`` is told of image files."""
@@ -42,7 +51,7 @@ def load_npz(path: Path) -> dict[str, np.ndarray]:
             check_size(sum(item.file_size for item in archive.infolist()))
         with np.load(path, allow_pickle=False) as held:
             return {key: held[key] for key in held.files}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except (*DAMAGED, *_NO_ARRAYS) as error:
         raise unreadable(path, error) from None
 
 
@@ -180,5 +189,5 @@ def _idx(path: Path) -> np.ndarray:
             shape = np.frombuffer(file.read(4 * axes), ">u4", axes).tolist()
             check_size(math.prod(shape))
             return np.frombuffer(file.read(math.prod(shape) + 1), np.uint8).reshape(shape)
-    except (OSError, EOFError, ValueError, IndexError, zlib.error) as error:
+    except (*DAMAGED, ValueError, IndexError) as error:
         raise unreadable(path, error) from None

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import csv as arrow
 
 from understudy.data.dialect import SEPARATORS, Dialect, find_dialect, open_bytes
-from understudy.data.records import unreadable
+from understudy.data.records import DAMAGED, unreadable
 from understudy.errors import DataError
 
 __all__ = ["is_blank", "read_texts"]
@@ -29,7 +29,7 @@ def is_blank(path: Path) -> bool:
     """Whether a file holds nothing but blanks; what cannot be read is not."""
     try:
         return not find_dialect(path).names
-    except (DataError, OSError, EOFError):
+    except (DataError, *DAMAGED):
         return False
 
 
@@ -55,7 +55,7 @@ def read_texts(
         if dialect.encoding == "cp1252":
             _check_mixed(frame)
         return frame, dialect
-    except (OSError, EOFError, pa.ArrowException) as error:
+    except (*DAMAGED, pa.ArrowException) as error:
         raise unreadable(path, error) from None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import pandas as pd
 from understudy.errors import DataError
 
 __all__ = [
+    "DAMAGED",
     "Progress",
     "Records",
     "by_time",
@@ -27,6 +29,8 @@ __all__ = [
 
 Progress = Callable[[int, int], None]
 """Called with the work done (images read, rounds) and the work in all."""
+DAMAGED = (OSError, EOFError, zlib.error)
+"""What reading a file raises, packed or not, that is cut short or damaged."""
 MAX_FILE = 16 * 2**30
 SUFFIXES = {"csv": (".csv", ".tsv", ".txt"), "parquet": (".parquet", ".pq"), "npz": (".npz",)}
 

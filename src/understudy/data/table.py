@@ -181,7 +181,7 @@ def _read_parquet(path: Path, schema: Schema | None) -> pd.DataFrame:
         _check_names(names, schema)
         keep = [n for n in names if schema is None or n not in schema.ignore]
         return parquet.read_table(path, columns=keep).to_pandas(ignore_metadata=False)
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         raise unreadable(path, error) from None
 
 
