@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -19,6 +20,8 @@ from contracts.toys import plain
 from exchange.parties import opened, policy, ward
 from understudy.cli import app
 from understudy.data.table import write
+from understudy.errors import ExchangeError
+from understudy.exchange.connection import Site, seconds
 from understudy.exchange.service import application
 
 pytestmark = pytest.mark.usefixtures("wide")
@@ -122,7 +125,7 @@ def test_admins_and_stewards_have_their_commands(
 ) -> None:
     north, chief = joined(tmp_path, hub, "north"), joined(tmp_path, hub, "chief", "admin")
     assert len(told("invite", "--keys", chief, "--role", "steward")["code"]) == 32
-    assert "a member" in run("exchange", "invite", "--keys", north, code=12)
+    assert "the role of admin" in run("exchange", "invite", "--keys", north, code=12)
     id = told("push", pushed["one"], "--keys", north)["push"]["id"]
     run("exchange", "reject", id, "--keys", chief, "--why", "labels look odd")
     assert "labels look odd" in run("exchange", "list", "--own", "--keys", north)
@@ -133,6 +136,36 @@ def test_admins_and_stewards_have_their_commands(
     run("exchange", "revoke", "north", "--keys", chief)
     assert "revoked" in run("exchange", "list", "--keys", north, code=12)
     assert "no such file" in run("exchange", "push", tmp_path / "none.zip", "--keys", chief, code=9)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://hub:port", "https://hub:99999", "https://[::1", "ftp://x"]
+)
+def test_an_address_that_cannot_be_one_is_refused(url: str) -> None:
+    with pytest.raises(ExchangeError, match="an exchange's address"):
+        Site(url)
+
+
+@pytest.mark.parametrize(("asked", "wait"), [("7", 7), ("Wed, 21 Oct 2026 07:28:00 GMT", 1)])
+def test_a_service_asks_to_wait_in_seconds_or_not_at_all(asked: str, wait: float) -> None:
+    assert seconds(SimpleNamespace(headers={"Retry-After": asked})) == wait
+
+
+def test_an_operator_is_told_what_is_wrong_with_database_store_and_certificate(
+    tmp_path: Path,
+) -> None:
+    policy(tmp_path)
+    settings, junk = tmp_path / "exchange.toml", tmp_path / "junk.pem"
+    settings.write_text(SETTINGS, "utf-8")
+    junk.write_text("no certificate", "utf-8")
+    assert "no such table" in run("exchange", "check", settings, code=12)  # never served
+    words = ("--port", 0, "--cert", junk, "--key", junk)
+    assert "both PEM" in run("exchange", "serve", settings, *words, code=12)
+    settings.write_text(f'{SETTINGS}database = "sqlite:////none/exchange.db"\n', "utf-8")
+    for command in ("check", "invite", "serve"):
+        assert "unable to open" in run("exchange", command, settings, code=12)
+    settings.write_text(f'{SETTINGS}store = "/dev/null/store"\n', "utf-8")
+    assert "to write" in run("exchange", "invite", settings, code=9)
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

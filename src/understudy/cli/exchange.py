@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from understudy.cli import exchanging, stewarding
-from understudy.cli.console import JSON, plain_errors, print_hanging, print_json
+from understudy.cli.console import JSON, plain_errors, print_hanging, print_json, writing
 
 __all__ = ["app"]
 
@@ -97,11 +98,8 @@ def check(settings: Path = SETTINGS, json: bool = JSON) -> None:
         from understudy.exchange.policy import Policy
 
         policy = Policy.load(settings)
-        database = Database(policy.database)
-        try:
+        with closing(Database(policy.database)) as database:
             found = inspect(database, Blobs(policy.store))
-        finally:
-            database.close()
         if found.faults:
             raise ExchangeError(
                 "a store and a database that agree",
@@ -149,14 +147,12 @@ def invite(
         if settings is None:
             raise ExchangeError("exchange.toml or --keys", "neither", "give one of them")
         policy = Policy.load(settings)
-        policy.store.mkdir(parents=True, exist_ok=True)
-        database = Database(policy.database)
-        try:
+        with writing(policy.store):
+            policy.store.mkdir(parents=True, exist_ok=True)
+        with closing(Database(policy.database)) as database:
             database.migrate()
             with database.writing() as session:
                 code, expires = make_code(session, OPERATOR, role)
-        finally:
-            database.close()
         return _show_code(code, role, expires, json)
 
 

@@ -116,4 +116,4 @@ def role(
         from understudy.exchange.client import Client
 
         found = Client.load(keys).change_role(name, role)
-        print_json({"ok": True, **found}) if json else done(f"{name} is a {role} now")
+        print_json({"ok": True, **found}) if json else done(f"{name} has the role of {role} now")

@@ -33,6 +33,7 @@ __all__ = ["load_npz", "main_array", "read_arrays", "shape_images", "shape_serie
 
 _NO_ARRAYS = (ValueError, KeyError, RuntimeError, TokenError, zipfile.BadZipFile)
 
+
 def read_arrays(path: Path, schema: Schema, *, progress: Progress | None = None) -> Records:
     """Read images or series by their public schema; ``progress`` is told of image files."""
     if path.is_dir() or path.suffix == ".json":

@@ -26,8 +26,9 @@ from understudy.exchange.signing import sign
 __all__ = ["Answer", "Connection", "Site"]
 
 _KNOWN = "exchange.json"  # in the key folder
-_LONGEST = 10.0  # seconds between two tries
-_AGAIN = (429, 502, 503, 504)
+LONGEST = 10.0  # seconds between two tries
+AGAIN = (429, 502, 503, 504)
+"""Answers after which the same is asked again."""
 _TIMEOUT = 60.0
 _LARGEST = 64 << 20  # of an answer that is not a file
 
@@ -41,27 +42,32 @@ class Site:
     insecure: bool = False
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if (
-            parts.scheme not in ("http", "https")
-            or not parts.hostname
-            or parts.path not in ("", "/")
-        ):
-            raise ExchangeError(
-                "an exchange's address, as https://HOST:PORT", repr(self.url[:80]), "correct it"
-            )
-        if parts.scheme == "http" and not self.insecure and not _local(parts.hostname):
+        secure, host, _ = self._parts
+        if not secure and not self.insecure and not is_local(host):
             raise ExchangeError(
                 "https, or an exchange on this machine",
-                f"http to {parts.hostname}: releases would travel in the clear",
+                f"http to {host}: releases would travel in the clear",
                 "use https; or --insecure, if you know what carries it",
             )
 
+    @property
+    def _parts(self) -> tuple[bool, str, int | None]:
+        """Whether it is https, host and port."""
+        try:
+            parts = urlsplit(self.url)
+            host, port = parts.hostname or "", parts.port
+        except ValueError:  # a port or an address that cannot be
+            host = ""
+        if not host or parts.scheme not in ("http", "https") or parts.path not in ("", "/"):
+            raise ExchangeError(
+                "an exchange's address, as https://HOST:PORT", repr(self.url[:80]), "correct it"
+            )
+        return parts.scheme == "https", host, port
+
     def open(self) -> http.client.HTTPConnection:
         """A fresh connection; the server's certificate is checked."""
-        parts = urlsplit(self.url)
-        host, port = parts.hostname or "", parts.port
-        if parts.scheme == "http":
+        secure, host, port = self._parts
+        if not secure:
             return http.client.HTTPConnection(host, port, timeout=_TIMEOUT)
         try:
             trusted = ssl.create_default_context(cafile=self.ca or None)
@@ -72,7 +78,8 @@ class Site:
         return http.client.HTTPSConnection(host, port, timeout=_TIMEOUT, context=trusted)
 
 
-def _local(host: str) -> bool:
+def is_local(host: str) -> bool:
+    """Whether a host is this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -176,13 +183,13 @@ class Connection:
             last = time.monotonic() > end
             try:
                 answer = self._once(method, path, body, headers, signed)
-                if answer.status not in _AGAIN or last:
+                if answer.status not in AGAIN or last:
                     return answer
                 pause = max(pause, answer.wait)
             except (OSError, http.client.HTTPException) as error:
                 if last or isinstance(error, ssl.SSLCertVerificationError):
                     raise unreachable(self.site, error) from error
-            time.sleep(min(pause, _LONGEST))
+            time.sleep(min(pause, LONGEST))
             pause *= 2
 
     def _once(
@@ -197,7 +204,7 @@ class Connection:
             data = found.read(_LARGEST + 1)
             if len(data) > _LARGEST:
                 raise ExchangeError("an answer of at most 64 MiB", "a larger one", "check the URL")
-            return Answer(found.status, data, _seconds(found.headers.get("Retry-After")))
+            return Answer(found.status, data, seconds(found))
         finally:
             connection.close()
 
@@ -211,8 +218,10 @@ class Connection:
         return {**more, "Authorization": stamp.header}
 
 
-def _seconds(text: str | None) -> float:
-    return float(text) if text and text.isdigit() else 1.0
+def seconds(answer: http.client.HTTPResponse) -> float:
+    """How long the service asks to wait."""
+    text = answer.headers.get("Retry-After") or ""
+    return float(text) if text.isdecimal() else 1.0
 
 
 def unreachable(site: Site, error: Exception) -> ExchangeError:

@@ -19,14 +19,14 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from understudy.errors import ExchangeError
 from understudy.exchange.models import Meta
 
-__all__ = ["GONE", "Database", "disk_full"]
+__all__ = ["GONE", "Database", "disk_full", "reached"]
 
 GONE = (OperationalError, InterfaceError, PoolTimeout)
 """What a database that cannot be reached raises."""
@@ -46,7 +46,7 @@ class Database:
         """Bring the tables up to this version, and give the exchange its identity."""
         config = Config()
         config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-        with self._writer.begin() as connection:
+        with reached(), self._writer.begin() as connection:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
         with self.writing() as session:
@@ -77,6 +77,17 @@ class Database:
         self.engine.dispose()
 
 
+@contextmanager
+def reached() -> Iterator[None]:
+    """For an operator's command: say in plain words that the database cannot be used."""
+    try:
+        yield
+    except GONE as error:
+        found = str(getattr(error, "orig", None) or error).splitlines()[0]
+        do = "check exchange.database, and that it runs; serve makes the tables"
+        raise ExchangeError("the exchange's database", found, do) from error
+
+
 def disk_full(error: Exception) -> bool:
     """Whether this is what a database raises that is there, and has no room."""
     cause = getattr(error, "orig", None)
@@ -99,7 +110,7 @@ def _engine(url: str) -> Engine:
             max_overflow=30,
             pool_timeout=20,
         )
-    except (ArgumentError, SQLAlchemyError, ImportError) as error:
+    except (SQLAlchemyError, ImportError) as error:
         raise ExchangeError(
             "a database as postgresql://USER:PASSWORD@HOST/NAME, or none for SQLite",
             type(error).__name__,

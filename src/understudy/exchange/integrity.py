@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from understudy.exchange.auditlog import read_chain
 from understudy.exchange.blobs import Blobs, file_hash
-from understudy.exchange.database import Database
+from understudy.exchange.database import Database, reached
 from understudy.exchange.models import HELD, Entry, Member, Push
 
 __all__ = ["Findings", "inspect"]
@@ -33,7 +33,7 @@ class Findings:
 
 def inspect(database: Database, blobs: Blobs) -> Findings:
     """Look at everything; raises where the audit log is broken."""
-    with database.reading() as session:
+    with reached(), database.reading() as session:
         entries = list(read_chain(session))
         pushes = list(session.scalars(select(Push)))
         faults = [

@@ -122,7 +122,8 @@ def _use_up(session: Session, stamp: Stamp) -> None:
 def allow(member: Member, *roles: str) -> None:
     """Refuse anybody whose role is not among these; an admin may do all."""
     if member.role not in (*roles, "admin"):
-        raise Refused(403, f"a {' or '.join(roles)}", f"a {member.role}", "ask one of them")
+        asked = f"the role of {' or '.join(roles)}"
+        raise Refused(403, asked, f"that of {member.role}", "ask somebody who has it")
 
 
 def member_of(session: Session, name: str) -> Member:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ import uvicorn
 
 from understudy.errors import ExchangeError
 from understudy.exchange.admission import Verifier
+from understudy.exchange.connection import is_local
 from understudy.exchange.context import Exchange
 from understudy.exchange.policy import Policy
 from understudy.exchange.service import application
@@ -37,7 +38,8 @@ class Address:
         for file in (self.cert, self.key):
             if file is not None and not file.is_file():
                 raise ExchangeError(f"the file {file}", "no such file", "check the path")
-        if self.cert is None and not self.insecure and not self._local:
+        self._check_certificate()
+        if self.cert is None and not self.insecure and not is_local(self.host):
             raise ExchangeError(
                 f"--cert and --key, to listen on {self.host}",
                 "neither: requests and releases would travel in the clear",
@@ -45,12 +47,15 @@ class Address:
                 "proxy that has one",
             )
 
-    @property
-    def _local(self) -> bool:
+    def _check_certificate(self) -> None:
+        if self.cert is None:
+            return
         try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.cert, self.key)
+        except OSError as error:
+            found = f"others: {getattr(error, 'reason', None) or error.strerror}"
+            do = "name the certificate and its own key"
+            raise ExchangeError("a certificate and its key, both PEM", found, do) from error
 
     @property
     def scheme(self) -> str:

@@ -11,7 +11,14 @@ from typing import Any
 
 from understudy.errors import ExchangeError, unwritable
 from understudy.exchange.blobs import file_hash
-from understudy.exchange.connection import Answer, Connection, unreachable
+from understudy.exchange.connection import (
+    AGAIN,
+    LONGEST,
+    Answer,
+    Connection,
+    seconds,
+    unreachable,
+)
 
 __all__ = ["Tick", "download", "upload", "wait_for_checks"]
 
@@ -78,7 +85,7 @@ def download(
                 raise unwritable(target.name, error) from error
             if time.monotonic() > end:
                 raise unreachable(link.site, error) from error
-            time.sleep(min(pause, 10))
+            time.sleep(min(pause, LONGEST))
             pause *= 2
     if partial.stat().st_size != size or file_hash(partial) != sha256:
         partial.unlink()
@@ -105,8 +112,8 @@ def _go_on(link: Connection, path: str, partial: Path, size: int, tick: Tick) ->
     try:
         connection.request("GET", path, headers=link.headers("GET", path, b"", more))
         found = connection.getresponse()
-        if found.status in (429, 503):
-            time.sleep(float(found.headers.get("Retry-After") or 1))
+        if found.status in AGAIN:
+            time.sleep(min(seconds(found), LONGEST))
             raise ConnectionError("busy")
         if found.status not in (200, 206):
             Answer(found.status, found.read(1 << 20), 0).checked()
