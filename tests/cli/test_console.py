@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 
 import pytest
 from rich.console import Console
@@ -44,3 +45,8 @@ def test_how_files_are_written_is_said_once_and_at_the_end(tmp_path, capsys) -> 
     with console.telling(aloud=False):
         read(tmp_path / "rows.csv", schema)
     assert not capsys.readouterr().err
+
+
+def test_infinity_is_null_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    console.print_json({"left": float("inf"), "runs": [(1.5, float("nan"))]})
+    assert json.loads(capsys.readouterr().out) == {"left": None, "runs": [[1.5, None]]}

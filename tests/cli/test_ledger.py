@@ -115,3 +115,10 @@ def test_a_run_reads_which_rounds_were_charged(tmp_path: Path) -> None:
     assert "1 of 3 rounds were charged – what is below is the cost of the whole" in call(
         "show", ledger
     )
+
+
+def test_of_several_ledgers_none_is_checked_for_all(book: Path) -> None:
+    position = call("verify", book)
+    assert call("verify", book.parent) == position
+    shutil.copy(book, book.with_name("south.jsonl"))
+    assert "2 in" in call("verify", book.parent, code=8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as jsonlib
 import logging
+import math
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -120,7 +121,15 @@ def writing(path: Path) -> Iterator[None]:
 
 def print_json(value: Any) -> None:
     """One JSON document on standard output; infinity becomes null, as JSON has none."""
-    print(jsonlib.dumps(value, indent=2, ensure_ascii=False))
+    print(jsonlib.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 _WIDE = 100  # columns of a terminal that has room for a bar, its note and two times

@@ -71,11 +71,13 @@ def verify(
       understudy ledger verify north.jsonl --since 12:9f3a61c07d25be48
     """
     with plain_errors(json):
+        from understudy.errors import ReleaseError
         from understudy.privacy.spending import check_position, find, position_of, read
 
-        if file.is_dir():
-            (file,) = find(file)[:1]
-        entries = read(file)
+        files = find(file)
+        if len(files) > 1:
+            raise ReleaseError("one ledger", f"{len(files)} in {file}", "name one of them")
+        entries = read(files[0])
         if since is not None:
             check_position(entries, since)
         position = position_of(entries)
