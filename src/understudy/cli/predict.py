@@ -101,7 +101,7 @@ def _predict(
     import numpy as np
     import pandas as pd
 
-    from understudy.evaluation.measures import score_accuracy, score_commonest
+    from understudy.evaluation.measures import accuracy, commonest
     from understudy.evaluation.rows import NOUNS
     from understudy.release.rows import labels
 
@@ -117,7 +117,7 @@ def _predict(
         return whole, None
     right = np.concatenate(known)
     guess = whole.iloc[:, -release.schema.n_classes :].to_numpy().argmax(1)
-    return whole, (score_accuracy(right, guess), score_commonest(right))
+    return whole, (accuracy(right, guess).score(), accuracy(right, commonest(right)).score())
 
 
 def _as_json(found: Measured) -> dict[str, Any]:

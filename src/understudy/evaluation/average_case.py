@@ -20,10 +20,11 @@ import numpy as np
 from scipy.stats import t as student_t
 
 from understudy.data.schema import Schema
-from understudy.evaluation.attacks.targets import CHUNK, placed, squares
+from understudy.evaluation.attacks.targets import placed
+from understudy.evaluation.distances import CHUNK, nearest, squares
 from understudy.evaluation.rows import Rows
 
-__all__ = ["GAMMA", "AverageCase", "average_case", "divergence", "upper_mean"]
+__all__ = ["GAMMA", "AverageCase", "average_case", "upper_mean"]
 
 GAMMA = 1e-15
 EXAMPLES, POOL = 500, 2000
@@ -74,16 +75,10 @@ def upper_mean(losses: np.ndarray, gamma: float) -> float:
 def _losses(examples: np.ndarray, pool: np.ndarray, removed: int) -> np.ndarray:
     """Divergence of the pool from itself without each example's nearest rows ``[examples]``."""
     reach = NEAREST + removed
-    near = np.vstack(
-        [np.argpartition(squares(x, pool), removed - 1)[:, :removed] for x in _chunks(examples)]
-    )
+    near, _ = nearest(examples, pool, removed)
     place, apart = _neighbours(pool, reach)
     found = [_without(rows, place, apart, pool.shape[1]) for rows in np.array_split(near, 20)]
     return np.concatenate(found)
-
-
-def _chunks(rows: np.ndarray) -> list[np.ndarray]:
-    return [rows[i : i + CHUNK] for i in range(0, len(rows), CHUNK)]
 
 
 def _neighbours(pool: np.ndarray, reach: int) -> tuple[np.ndarray, np.ndarray]:
@@ -117,13 +112,3 @@ def _without(removed: np.ndarray, place: np.ndarray, apart: np.ndarray, width: i
     others = n - removed.shape[1] - (~gone)  # rows left beside the row itself
     before = apart[:, NEAREST - 1]
     return (width * np.log(after / before) + np.log(others / (n - 1))).mean(1)
-
-
-def divergence(x: np.ndarray, y: np.ndarray, nearest: int = NEAREST) -> float:
-    """KL divergence of the law of rows ``x`` [n, d] from that of other rows ``y`` [m, d]."""
-    within = squares(x, x)
-    np.fill_diagonal(within, np.inf)
-    between = squares(x, y)
-    r, s = (np.partition(d, nearest - 1)[:, nearest - 1] for d in (within, between))
-    ratio = 0.5 * np.log(_positive(s) / _positive(r))
-    return float(x.shape[1] * ratio.mean() + np.log(len(y) / (len(x) - 1)))

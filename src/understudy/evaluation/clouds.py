@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from understudy.evaluation.distances import squares
 from understudy.evaluation.measures import Measure, compare, proportion
 from understudy.evaluation.rows import Rows
 from understudy.evaluation.score import Compared, Score, distance, weights
@@ -46,7 +46,6 @@ MMD_REMARK = (
 MOST = 2000
 NEAREST = 5
 RESAMPLES = 40
-BLOCK = 1024
 
 
 def squared_mmd(
@@ -60,7 +59,7 @@ def squared_mmd(
     w, v = drawn or [np.ones((1, len(side))) for side in (real, synthetic)]
     kappa = float(2 * real.shape[1] * real.var(0, ddof=1, dtype=np.float64).mean()) or 1.0
     pairs = ((real, real), (synthetic, synthetic), (real, synthetic))
-    among, within, between = (kappa / (kappa + _squares(a, b)) for a, b in pairs)
+    among, within, between = (kappa / (kappa + squares(a, b)) for a, b in pairs)
     crossed = ((w @ between) * v).sum(1) / (w.sum(1) * v.sum(1))
     return _other_pairs(among, w) + _other_pairs(within, v) - 2 * crossed
 
@@ -88,18 +87,6 @@ def measure_clouds(
     return Compared(MMD, apart["synthetic"], apart.get("real")), near
 
 
-@threadpool_limits.wrap(limits=1)
-def _squares(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Squared distances ``[n, m]`` in float64, some features at a time; centred, to round less."""
-    found = np.zeros((len(a), len(b)))
-    for start in range(0, a.shape[1], BLOCK):
-        x, y = (side[:, start : start + BLOCK].astype(np.float64) for side in (a, b))
-        centre = x.mean(0)
-        x, y = x - centre, y - centre
-        found += (x**2).sum(1)[:, None] + (y**2).sum(1)[None] - 2 * (x @ y.T)
-    return np.maximum(found, 0)
-
-
 def _other_pairs(kernel: np.ndarray, w: np.ndarray) -> np.ndarray:
     """Mean kernel over pairs of different records."""
     np.fill_diagonal(kernel, 0)
@@ -116,12 +103,12 @@ def _mmd_score(real: np.ndarray, side: np.ndarray, rng: np.random.Generator) -> 
 
 def covered(real: np.ndarray, synthetic: np.ndarray, nearest: int = NEAREST) -> np.ndarray:
     """Which real records ``[n]`` have a synthetic one within their neighbourhood."""
-    within = _squares(real, real)
+    within = squares(real, real)
     np.fill_diagonal(within, np.inf)
     radius = np.partition(within, nearest - 1, axis=1)[:, nearest - 1]
-    # A copy of a real record must count as near: allow for the rounding of distances.
+    # A record as far as the k-th nearest must count as near: allow for the rounding of distances.
     slack = 1e-9 * (1 + radius)
-    return _squares(real, synthetic).min(1) <= radius + slack
+    return squares(real, synthetic).min(1) <= radius + slack
 
 
 def _coverage(real: np.ndarray, side: np.ndarray) -> Measure:

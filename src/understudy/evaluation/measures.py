@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import rankdata
 
-from understudy.evaluation.score import Compared, Contrast, Score, wilson
+from understudy.evaluation.score import Compared, Contrast, Score, Z, wilson
 
 __all__ = [
     "ACCURACY",
@@ -35,14 +35,11 @@ __all__ = [
     "f1",
     "proportion",
     "scorable",
-    "score_accuracy",
-    "score_commonest",
 ]
 
 ACCURACY, F1, AUC, R2, MAE = "accuracy", "F1", "AUC", "R²", "MAE"
 FEWEST = 10
 """Test rows that a class needs to be scored by itself."""
-Z = 1.959964
 
 
 @dataclass(frozen=True)
@@ -109,16 +106,6 @@ def proportion(name: str, hits: np.ndarray) -> Measure:
 def commonest(truth: np.ndarray) -> np.ndarray:
     """Always the commonest of these labels: what takes no learning."""
     return np.full_like(truth, np.bincount(truth).argmax())
-
-
-def score_accuracy(truth: np.ndarray, guess: np.ndarray) -> Score:
-    """Share of right answers, with Wilson's interval."""
-    return accuracy(truth, guess).score()
-
-
-def score_commonest(truth: np.ndarray) -> Score:
-    """Accuracy of always answering the commonest of these labels."""
-    return score_accuracy(truth, commonest(truth))
 
 
 def f1(truth: np.ndarray, guess: np.ndarray, scored: np.ndarray) -> Measure | None:

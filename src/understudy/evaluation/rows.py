@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["NOUNS", "Rows", "same_rows"]
+__all__ = ["NOUNS", "Rows", "joined", "keys", "same_rows"]
 
 NOUNS = {"table": "rows", "image": "images", "series": "series"}
 """What one calls the rows of each kind of schema."""
@@ -33,11 +34,15 @@ class Rows:
 
 def same_rows(a: Rows, b: Rows) -> bool:
     """Whether both sides hold the same rows, in any order."""
-    if len(a) != len(b) or not len(a):
-        return False
-    first, second = (np.column_stack([rows.x, rows.y.astype(np.float32)]) for rows in (a, b))
-    return bool(np.array_equal(_in_order(first), _in_order(second)))
+    return 0 < len(a) == len(b) and np.array_equal(np.sort(keys(a)), np.sort(keys(b)))
 
 
-def _in_order(x: np.ndarray) -> np.ndarray:
-    return np.sort(np.ascontiguousarray(x).view(f"V{x.shape[1] * x.itemsize}").ravel())
+def keys(rows: Rows) -> np.ndarray:
+    """Each row, label included, as one value that can be compared and sorted."""
+    whole = np.column_stack([rows.x, rows.y]).astype(np.float32)
+    return np.ascontiguousarray(whole).view(f"V{4 * whole.shape[1]}").ravel()
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """The rows of all parts, one part after the other."""
+    return Rows(np.concatenate([p.x for p in parts]), np.concatenate([p.y for p in parts]))

@@ -21,6 +21,7 @@ __all__ = [
     "Compared",
     "Contrast",
     "Score",
+    "Z",
     "compare_distances",
     "distance",
     "interval",
@@ -33,6 +34,8 @@ __all__ = [
 
 INTERNAL = "internal: reveals statistics of the real data"
 LEVEL = 0.95
+Z = 1.959964
+"""So many standard errors to either side are `LEVEL`."""
 RESAMPLES = 200
 
 
@@ -84,9 +87,9 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
     """Wilson's 95 % interval for ``hits`` of ``n``; never empty, also at 0 and n."""
     if n == 0:
         return 0.0, 1.0
-    z, p = 1.959964, hits / n
-    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    p, widened = hits / n, 1 + Z * Z / n
+    centre = (p + Z * Z / (2 * n)) / widened
+    half = Z * np.sqrt(p * (1 - p) / n + Z * Z / (4 * n * n)) / widened
     return float(max(0.0, min(p, centre - half))), float(min(1.0, max(p, centre + half)))
 
 

@@ -11,7 +11,7 @@ weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -172,8 +172,7 @@ def _classes(
         schema.classes[1] if schema.n_classes == 2 else None,
     )
     best = answers[found.best.student] if found.best else (None, None)
-    fits = _class_fits(schema, (synthetic, train, test), best)
-    return Utility(found.students, found.notes, found.guess, found.positive_class, fits)
+    return replace(found, classes=_class_fits(schema, (synthetic, train, test), best))
 
 
 def _numbers(

@@ -102,18 +102,13 @@ def _how(axis: Axis, test: Rows, synthetic: Rows) -> str:
         shares = [np.bincount(v, minlength=len(axis.categories)) / len(v) for v in (real, ours)]
         k = int(np.abs(shares[1] - shares[0]).argmax())
         return _too_often(axis.categories[k], shares[1][k], shares[0][k])
-    gaps = {
-        a: (float((ours == a).mean()), float((real == a).mean())) for a in _single(axis, real, ours)
-    }
+    single = atoms(axis, [real, ours]) if axis.column is not None else []
+    gaps = {a: (float((ours == a).mean()), float((real == a).mean())) for a in single}
     gaps |= {np.nan: (float(np.isnan(ours).mean()), float(np.isnan(real).mean()))}
     value, (mine, theirs) = max(gaps.items(), key=lambda gap: abs(gap[1][0] - gap[1][1]))
     if abs(mine - theirs) >= ATOM:
         return _too_often("missing" if np.isnan(value) else natural(axis, value), mine, theirs)
     return _middle(axis, real, ours)
-
-
-def _single(axis: Axis, real: np.ndarray, ours: np.ndarray) -> list[float]:
-    return atoms(axis, [real, ours]) if axis.column is not None else []
 
 
 def _too_often(name: str, ours: float, real: float) -> str:

@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from understudy.data.encode import decode
 from understudy.data.records import Records
 from understudy.data.schema import Schema
 from understudy.errors import ExchangeError
-from understudy.evaluation.rows import Rows
+from understudy.evaluation.rows import Rows, joined
 from understudy.release.bundle import Release
 from understudy.release.lawful import lawful_rows
 from understudy.rng import Streams
@@ -52,7 +51,7 @@ def balanced(releases: Mapping[str, Release], n: int, *, rng: Streams) -> Balanc
         drawn(releases[name], own, rng=rng.child("generator", i))
         for i, (name, own) in enumerate(counts.items())
     ]
-    rows = _together(parts).take(rng.numpy("order").permutation(sum(map(len, parts))))
+    rows = joined(parts).take(rng.numpy("order").permutation(sum(map(len, parts))))
     known = {label for own in counts.values() for label, many in own.items() if many}
     missing = tuple(label for label in schema.classes if label not in known)
     return Balanced(schema, rows, counts, missing if n >= schema.n_classes else ())
@@ -68,7 +67,7 @@ def drawn(release: Release, counts: Mapping[str, int], *, rng: Streams) -> Rows:
             x, y = lawful_rows(release.generator, schema, many, asked, rng=own)
             parts.append(Rows(x.numpy(), y.numpy()))
     empty = Rows(np.zeros((0, schema.width), np.float32), np.zeros(0, np.int64))
-    return _together(parts or [empty])
+    return joined(parts or [empty])
 
 
 def knows(release: Release) -> list[str]:
@@ -94,8 +93,3 @@ def _counts(releases: Mapping[str, Release], schema: Schema, n: int) -> dict[str
 
 def _shared(n: int, among: int) -> list[int]:
     return [n // among + (i < n % among) for i in range(among)]
-
-
-def _together(parts: list[Rows]) -> Rows:
-    x = torch.cat([torch.from_numpy(part.x) for part in parts]).numpy()
-    return Rows(x, np.concatenate([part.y for part in parts]))

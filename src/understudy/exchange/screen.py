@@ -11,7 +11,7 @@ The scores come from real rows without noise. They stay here: nothing of them is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,8 +22,9 @@ from understudy.data.records import Records
 from understudy.data.schema import Schema
 from understudy.errors import ExchangeError
 from understudy.evaluation.regressors import numbers, predict_numeric, regressors
-from understudy.evaluation.rows import Rows
+from understudy.evaluation.rows import Rows, joined
 from understudy.evaluation.students import answer, silent, students
+from understudy.evaluation.utility import Progress
 from understudy.exchange.dataset import drawn, knows
 from understudy.release.bundle import Release
 from understudy.rng import Streams
@@ -34,7 +35,6 @@ _EACH, _MOST = 300, 4000  # rows of each class from each generator, and from all
 _HALVES = 32  # of the pool, each time that one is judged
 _LEVEL = 0.05
 _FEWEST = 10  # of the member's rows
-Tick = Callable[[str, int, int], None]
 _Half = tuple[frozenset[str], np.ndarray]
 
 
@@ -73,8 +73,7 @@ class _Judge:
     def _weights(self) -> np.ndarray:
         """Classes count alike, however many rows they have."""
         found, counts = np.unique(self.real.y, return_counts=True)
-        each = len(self.real) / (len(found) * _counted(found, counts, self.real.y))
-        return np.asarray(each)
+        return len(self.real) / (len(found) * counts[np.searchsorted(found, self.real.y)])
 
     def points(self, rows: Rows) -> np.ndarray:
         """For each real row, what a student of these rows gets for it."""
@@ -93,13 +92,8 @@ class _Judge:
         return 1 - (found - real.y) ** 2 / max(float(real.y.var()), 1e-12)
 
 
-def _counted(found: np.ndarray, counts: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """How many rows there are of each row's class."""
-    return np.asarray(counts[np.searchsorted(found, y)])
-
-
 def screen(
-    releases: Mapping[str, Release], real: Records, *, rng: Streams, tick: Tick = lambda *_: None
+    releases: Mapping[str, Release], real: Records, *, rng: Streams, tick: Progress = silent
 ) -> list[Screened]:
     """Every generator with its scores, in the order given; those that do harm are ``dropped``."""
     schema = next(iter(releases.values())).schema
@@ -148,12 +142,8 @@ def _halves(judge: _Judge, pool: Mapping[str, Rows], rng: np.random.Generator) -
         order = [names[i] for i in rng.permutation(len(names))]
         middle = len(order) // 2
         for half in (order[:middle], order[middle:]):
-            found.append((frozenset(half), judge.points(_joined([pool[name] for name in half]))))
+            found.append((frozenset(half), judge.points(joined([pool[name] for name in half]))))
     return found
-
-
-def _joined(parts: list[Rows]) -> Rows:
-    return Rows(np.concatenate([r.x for r in parts]), np.concatenate([r.y for r in parts]))
 
 
 def _round(

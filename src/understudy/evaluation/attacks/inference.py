@@ -17,8 +17,9 @@ from __future__ import annotations
 import numpy as np
 
 from understudy.evaluation.attacks.outcome import Attack, Evidence, by_rate
-from understudy.evaluation.attacks.targets import CHUNK, Targets, columns, placed, squares, values
+from understudy.evaluation.attacks.targets import Targets, columns, placed, values
 from understudy.evaluation.axes import even_rows
+from understudy.evaluation.distances import CHUNK, nearest, squares
 
 __all__ = ["attribute_inference", "linkability", "singling_out"]
 
@@ -78,10 +79,10 @@ def linkability(t: Targets, *, rng: np.random.Generator) -> Attack:
     """
     first, second = _halves(t, rng)
     pool = placed(t.schema, t.synthetic)
-    found, blind = [], []
+    k, found, blind = min(NEIGHBOURS, len(pool)), [], []
     for rows in (t.members, t.controls):
         x = placed(t.schema, rows)
-        near = [_nearest(x[:, part], pool[:, part]) for part in (first, second)]
+        near = [nearest(x[:, part], pool[:, part], k)[0] for part in (first, second)]
         found.append(_meet(*near))
         blind.append(_meet(near[0], rng.integers(0, len(pool), near[1].shape)))
     said = f"{NEIGHBOURS} nearest synthetic rows by each half"
@@ -110,14 +111,6 @@ def _column(shape: tuple[int, ...]) -> np.ndarray:
     """How far right each pixel of a flattened image is."""
     depth = shape[2] if len(shape) > 2 else 1
     return np.tile(np.repeat(np.arange(shape[1]), depth), shape[0])
-
-
-def _nearest(x: np.ndarray, pool: np.ndarray) -> np.ndarray:
-    """Positions of the nearest rows of the pool ``[n, NEIGHBOURS]``."""
-    k = min(NEIGHBOURS, len(pool))
-    starts = range(0, len(x), CHUNK)
-    found = [np.argpartition(squares(x[i : i + CHUNK], pool), k - 1)[:, :k] for i in starts]
-    return np.vstack(found)
 
 
 def _meet(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -17,7 +17,6 @@ targets too, and only what is recognised of members beyond that was learned from
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +27,7 @@ from understudy.data.schema import Schema
 from understudy.evaluation.measures import proportion
 from understudy.evaluation.rows import Rows
 from understudy.evaluation.score import Score
+from understudy.evaluation.students import Tick
 from understudy.nets.student import (
     Dense,
     Params,
@@ -49,8 +49,6 @@ DETECTOR = StudentTraining(steps=600)
 MOST, CLASSES, EACH = 10_000, 10, 10
 STEPS, RATE = 200, 0.05
 SCALE, SMOOTH, SMALL = 0.1, 0.003, 0.01  # weights: the answer, total variation, square
-
-Tick = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from understudy.evaluation.attacks.outcome import Attack, Evidence, by_score
-from understudy.evaluation.attacks.targets import CHUNK, FEWEST, Targets, placed, squares
+from understudy.evaluation.attacks.targets import FEWEST, Targets, placed
+from understudy.evaluation.distances import CHUNK, nearest, squares
 
 __all__ = ["ASKS", "membership", "nearness"]
 
@@ -54,12 +55,8 @@ def _sides(evidence: np.ndarray) -> Evidence:
 
 def nearness(targets: np.ndarray, pool: np.ndarray) -> tuple[np.ndarray, ...]:
     """Evidence of the three attacks by distance."""
-    chunks = range(0, len(targets), CHUNK)
-    two = np.vstack(
-        [np.sort(np.partition(squares(targets[i : i + CHUNK], pool), 1)[:, :2]) for i in chunks]
-    )
-    first, second = np.sqrt(two.T)
-    radius = float(np.median(first)) ** 2
+    first, second = nearest(targets, pool, 2)[1].T
+    radius, chunks = float(np.median(first)) ** 2, range(0, len(targets), CHUNK)
     inside = np.concatenate(
         [(squares(targets[i : i + CHUNK], pool) <= radius).sum(1) for i in chunks]
     )

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from understudy.evaluation.attacks.targets import CHUNK, Targets, placed, squares
-from understudy.evaluation.score import Score
+from understudy.evaluation.attacks.targets import Targets, placed
+from understudy.evaluation.distances import CHUNK, nearest, squares
+from understudy.evaluation.score import Score, Z
 
 __all__ = ["Memorised", "memorised"]
-
-Z = 1.959964
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ def memorised(t: Targets) -> Memorised:
     """Measure all of it on the targets."""
     pool = placed(t.schema, t.synthetic)
     sides = [placed(t.schema, rows) for rows in (t.members, t.controls)]
-    two = [_two_nearest(pool, side) for side in sides]
+    two = [nearest(pool, side, 2)[1] for side in sides]
     votes = _votes(pool, np.vstack(sides))
     n, rows = t.n, len(pool)
     share = votes[:n].sum() / rows
@@ -50,13 +49,6 @@ def memorised(t: Targets) -> Memorised:
 
 def _ends(share: float, sd: float) -> tuple[float, float]:
     return float(max(0.0, share - Z * sd)), float(min(1.0, share + Z * sd))
-
-
-def _two_nearest(pool: np.ndarray, side: np.ndarray) -> np.ndarray:
-    """Distances of each synthetic row to the two nearest rows of a side ``[n, 2]``."""
-    starts = range(0, len(pool), CHUNK)
-    found = [np.sort(np.partition(squares(pool[i : i + CHUNK], side), 1)[:, :2]) for i in starts]
-    return np.sqrt(np.vstack(found))
 
 
 def _summary(two: np.ndarray) -> tuple[float, float, float]:

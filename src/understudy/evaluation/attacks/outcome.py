@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import mannwhitneyu
 
-from understudy.evaluation.measures import AUC, auc
+from understudy.evaluation.measures import auc
 from understudy.evaluation.score import Score, wilson
 
 __all__ = [
@@ -80,13 +80,11 @@ def unlike(found: Sequence[Attack]) -> bool:
 
 def by_score(name: str, asks: str, evidence: Evidence, naive: Evidence) -> Attack:
     """A membership attack: the half of all targets with the most evidence is said to be members."""
-    inside = _halved(*evidence)
-    found = _rates(inside, _halved(*naive))
+    found = _rates(_halved(*evidence), _halved(*naive))
     area = auc(*_as_classes(evidence), np.array([1]))
     assert area is not None
-    shown = Score(AUC, *_fields(area.score()))
     p, blind = _p(evidence), _p(naive, "two-sided")
-    return Attack(name, "membership", asks, *found, p, blind, shown, _rare(*evidence))
+    return Attack(name, "membership", asks, *found, p, blind, area.score(), _rare(*evidence))
 
 
 def by_rate(name: str, asks: str, hits: Evidence, naive: Evidence, note: str = "") -> Attack:
@@ -138,10 +136,6 @@ def _as_classes(evidence: Evidence) -> tuple[np.ndarray, np.ndarray]:
     truth = np.repeat([1, 0], [len(side) for side in evidence])
     both = np.concatenate(evidence)
     return truth, np.column_stack([-both, both])
-
-
-def _fields(score: Score) -> tuple[float, float, float, int]:
-    return score.value, score.low, score.high, score.n
 
 
 def _rare(members: np.ndarray, controls: np.ndarray) -> Score:

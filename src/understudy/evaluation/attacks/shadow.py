@@ -21,7 +21,7 @@ from sklearn.linear_model import LogisticRegression
 from understudy.evaluation.attacks.membership import ASKS, nearness
 from understudy.evaluation.attacks.outcome import Attack, by_score
 from understudy.evaluation.attacks.targets import Targets, placed
-from understudy.evaluation.rows import Rows
+from understudy.evaluation.rows import Rows, joined
 from understudy.rng import Streams
 
 __all__ = ["shadow_models"]
@@ -33,7 +33,7 @@ MOST = 100  # targets on each side
 def shadow_models(t: Targets, make: Make, *, rng: Streams, shadows: int = 32) -> Attack:
     """Membership inference by ``shadows`` runs of ``make``; half of the reference trains each."""
     n = min(MOST, t.n)
-    both = _joined(t.members.take(np.arange(n)), t.controls.take(np.arange(n)))
+    both = joined([side.take(np.arange(n)) for side in (t.members, t.controls)])
     draw, centre = rng.numpy("shadows"), placed(t.schema, t.reference).mean(0)
     x = placed(t.schema, both)
     inside = draw.random((shadows, len(both))) < 0.5
@@ -41,7 +41,7 @@ def shadow_models(t: Targets, make: Make, *, rng: Streams, shadows: int = 32) ->
     seen = []
     for i, chosen in enumerate(inside):
         own = t.reference.take(draw.permutation(len(t.reference))[: max(size - chosen.sum(), 0)])
-        made = make(_joined(own, both.take(np.flatnonzero(chosen))), rng.child("shadow", i))
+        made = make(joined([own, both.take(np.flatnonzero(chosen))]), rng.child("shadow", i))
         seen.append(_signs(x, placed(t.schema, made), centre))
     shown = np.stack(seen)  # [shadows, targets, signs]
     usual, spread = shown.mean(0), shown.std(0) + 1e-9
@@ -55,10 +55,6 @@ def shadow_models(t: Targets, make: Make, *, rng: Streams, shadows: int = 32) ->
 
     naive = t.reference.take(draw.permutation(len(t.reference))[:size])
     return by_score("shadow models", ASKS, evidence(t.synthetic), evidence(naive))
-
-
-def _joined(first: Rows, second: Rows) -> Rows:
-    return Rows(np.concatenate([first.x, second.x]), np.concatenate([first.y, second.y]))
 
 
 def _signs(x: np.ndarray, pool: np.ndarray, centre: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +19,13 @@ from understudy.evaluation.attacks.targets import Targets, draw_targets, unusabl
 from understudy.evaluation.average_case import AverageCase, average_case
 from understudy.evaluation.rows import Rows
 from understudy.evaluation.score import plain
+from understudy.evaluation.utility import Progress
 from understudy.evaluation.words import listed
 from understudy.privacy.claim import Claim
 from understudy.rng import Streams
 
 __all__ = ["Attacks", "attack"]
 
-Progress = Callable[[str, int, int], None]
 SHADOW = (
     "shadow models: they need the recipe to be run again many times, which a release cannot do; "
     "docs/audit.md says how to try them"

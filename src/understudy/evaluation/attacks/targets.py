@@ -11,11 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from understudy.data.schema import Schema
 from understudy.evaluation.axes import axes
-from understudy.evaluation.rows import Rows
+from understudy.evaluation.rows import Rows, keys
 
 __all__ = [
     "FEWEST",
@@ -23,14 +22,12 @@ __all__ = [
     "columns",
     "draw_targets",
     "placed",
-    "squares",
     "unusable",
     "values",
 ]
 
 MOST, REFERENCE, SYNTHETIC = 1000, 5000, 20_000
 FEWEST = 30
-CHUNK = 256
 SHARED = 0.01  # controls that may be copies of members beyond what chance gives
 
 
@@ -90,15 +87,9 @@ def unusable(real: Rows, controls: Rows) -> str:
 
 def _copies(real: Rows, controls: Rows) -> tuple[float, float]:
     """Share of controls with a copy among the members, and of members with a copy among others."""
-    a, b = (_keys(rows) for rows in (real, controls))
+    a, b = keys(real), keys(controls)
     _, back, count = np.unique(a, return_inverse=True, return_counts=True)
     return float(np.isin(b, a).mean()), float((count[back] > 1).mean())
-
-
-def _keys(rows: Rows) -> np.ndarray:
-    """Each row as one value that can be compared."""
-    whole = np.column_stack([rows.x, rows.y.astype(np.float32)]).astype(np.float32)
-    return np.ascontiguousarray(whole).view(f"V{4 * whole.shape[1]}").ravel()
 
 
 def placed(schema: Schema, rows: Rows) -> np.ndarray:
@@ -142,14 +133,3 @@ def values(schema: Schema, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
     found = axes(schema)
     cells = np.column_stack([np.asarray(axis.values(rows), np.float64) for axis in found])
     return cells, np.array([bool(axis.categories) for axis in found])
-
-
-@threadpool_limits.wrap(limits=1)
-def squares(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Squared distances ``[n, m]``; those of copies are exactly zero."""
-    centre = b.mean(0)
-    x, y = a - centre, b - centre
-    first, second = (x**2).sum(1)[:, None], (y**2).sum(1)[None]
-    found = first + second - 2 * (x @ y.T)
-    found[found <= 1e-10 * (1 + first + second)] = 0
-    return found
