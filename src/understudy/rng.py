@@ -81,7 +81,10 @@ class Draws(ABC):
     def uniform_each(self, counts: Counts) -> np.ndarray:
         """Doubles in (0, 1), never 0 or 1."""
         # 52 bits: with 53 the half would be rounded away at the top, to exactly 1.
-        return ((self.words_each(counts) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+        u = (self.words_each(counts) >> np.uint64(12)).astype(np.float64)
+        u += 0.5
+        u *= 2.0**-52
+        return u
 
     def uniform(self, n: int) -> np.ndarray:
         """``[C, n]`` doubles in (0, 1)."""
@@ -183,12 +186,13 @@ class _System(Draws):
         return np.frombuffer(cipher.encryptor().update(bytes(8 * int(np.sum(counts)))), np.uint64)
 
     def normal_each(self, counts: Counts) -> np.ndarray:
-        """Box–Muller."""
+        """Box–Muller; torch's sines take a third of the time of NumPy's."""
         n = int(np.sum(counts))
         half = (n + 1) // 2
         u = self.uniform_each([2 * half])
-        radius, angle = np.sqrt(-2 * np.log(u[:half])), 2 * np.pi * u[half:]
-        return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:n]
+        radius = torch.from_numpy(np.sqrt(-2 * np.log(u[:half])))
+        angle = torch.from_numpy(2 * np.pi * u[half:])
+        return torch.cat((angle.cos().mul_(radius), angle.sin().mul_(radius))).numpy()[:n]
 
     def generator(self, site: int) -> np.random.Generator:
         """A fresh one: how much one site or part drew from it must show in no other's numbers."""

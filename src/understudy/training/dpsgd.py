@@ -86,9 +86,8 @@ def clipped_gradients(
         blocks = _blocks(piece, {name: params[name] for name in names})
         work = partial(_block, loss, params, piece, bound, only)
         for (some, _), summed in zip(blocks, in_threads(work, blocks), strict=True):
-            total[some if piece.clients is None else piece.clients[some]] += concatenated(
-                summed, names
-            )
+            own = torch.arange(clients)[some] if piece.clients is None else piece.clients[some]
+            total.index_add_(0, own, concatenated(summed, names))
     return Bounded(total, bound, "record")
 
 
@@ -149,8 +148,9 @@ def pieces(
 
     ``noise [n, …]`` are the random numbers of the loss, one row per record.
     """
-    site, row = members[:, 0], members[:, 1]
+    site, row = members.unbind(1)
     counts = torch.bincount(site, minlength=clients)
+    first = counts.cumsum(0) - counts
     most = max(2, _PIECE_BYTES // (4 * _COPIES * x.shape[1]))
     for start in range(0, int(counts.max()), most):
         left = (counts - start).clamp(0, most)
@@ -160,16 +160,16 @@ def pieces(
             for some in alike.split(max(1, most // width)):
                 place = torch.arange(width).expand(len(some), -1)
                 real = place < left[some, None]
-                drawn = ((counts.cumsum(0) - counts)[some, None] + start + place)[real]
-                yield _laid_out(x[row[drawn]], y[row[drawn]], noise[drawn], real, some)
+                drawn = torch.where(real, first[some, None] + start + place, 0)
+                laid = (_laid_out(v, real) for v in (x[row[drawn]], y[row[drawn]], noise[drawn]))
+                rows, labels, draws = laid
+                yield RecordBatch(rows, labels, real.to(x.dtype), draws, some)
 
 
-def _laid_out(x: Tensor, y: Tensor, noise: Tensor, real: Tensor, clients: Tensor) -> RecordBatch:
-    """Records at the places ``[C, B]`` that are real, zeros elsewhere."""
-    held = (x, y, noise)
-    rows, labels, drawn = (value.new_zeros(*real.shape, *value.shape[1:]) for value in held)
-    rows[real], labels[real], drawn[real] = held
-    return RecordBatch(rows, labels, real.to(x.dtype), drawn, clients)
+def _laid_out(held: Tensor, real: Tensor) -> Tensor:
+    """Records ``[C, B, …]``, with zeros where none is real."""
+    held[~real] = 0
+    return held
 
 
 def check_separable(loss: RecordLoss, params: Mapping[str, Tensor], probe: RecordBatch) -> None:
