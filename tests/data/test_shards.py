@@ -23,6 +23,15 @@ def test_each_site_gets_its_rows() -> None:
     assert shards.rows(0)[0].tolist() == [[4.0], [1.0]]
 
 
+@pytest.mark.parametrize("width", [1, 3, 20])
+def test_rows_moved_in_their_memory_are_those_of_a_copy(width: int) -> None:
+    x = np.random.default_rng(0).random((6, width), np.float32)
+    copied = Shards.pack(Encoded(x.copy(), np.arange(6)), PARTS)
+    moved = Shards.pack(Encoded(x, np.arange(6)), PARTS, in_place=True)
+    assert torch.equal(moved.x, copied.x) and torch.equal(moved.y, copied.y)
+    assert np.shares_memory(moved.x.numpy(), x) and not np.shares_memory(copied.x.numpy(), x)
+
+
 @pytest.mark.parametrize("chosen", [[2, 0], np.array([2, 0]), torch.tensor([2, 0])])
 def test_taking_a_cohort_copies_no_rows(chosen: object) -> None:
     shards = Shards.pack(rows(), PARTS)

@@ -63,7 +63,8 @@ class Sites:
 
     def willing(self, clients: np.ndarray, round: int) -> np.ndarray:
         """Those of ``clients`` whose budget lets them join."""
-        return clients[self.allowance[self.recipe.plan.phase(round)][clients] > 0]
+        may = self.allowance[self.recipe.plan.phase(round)][clients] > 0
+        return clients if may.all() else clients[may]
 
     def join(self, clients: np.ndarray, round: int) -> np.ndarray:
         """The willing ones among ``clients``; the round is counted for them."""

@@ -141,7 +141,8 @@ def _split(study: Study, progress: Progress | None, coded: Coded, *, rng: Stream
     for name in given.keys() & plan.options.keys():
         raise StudyError("options of the split", f"simulation.{name}", "remove it")
     parts = split(study.schema, rows, plan.split, plan.sites or 1, **plan.options, **given)
-    return Shards.pack(rows, parts[plan.kept])
+    del records, given  # what the rows were made from, before they are moved
+    return Shards.pack(rows, parts[plan.kept], in_place=True)
 
 
 def _source(study: Study, progress: Progress | None) -> Records:

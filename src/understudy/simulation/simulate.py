@@ -179,7 +179,7 @@ def terms(
 
     ``plans`` are the sites' own, or one that all of them follow.
     """
-    joins = np.array([[phase.participations for phase in own.phases] for own in plans], np.int64).T
+    joins = np.array([[phase.participations for phase in own.phases] for own in plans], np.int32).T
     noise = np.array([_noise(own) for own in plans]) if own_noise(whole) else None
     return (
         np.broadcast_to(joins, (len(joins), sites)).copy(),
