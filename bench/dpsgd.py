@@ -142,8 +142,9 @@ def _ours(work: Work) -> Tensor:
     part = Part("step", tuple(bounded.value.shape[1:]), "mean", "step", mechanism)
     noised, _ = mechanism.add_noise(bounded, Use(part, "record", 0, draws))
     sizes = [p[0].numel() for p in work.params.values()]
-    for value, move in zip(work.params.values(), noised.split(sizes, dim=1), strict=True):
-        value.sub_(RATE * move.reshape(value.shape))
+    moves = noised.float().split(sizes, dim=1)  # as recipes hand it to their optimiser
+    for value, move in zip(work.params.values(), moves, strict=True):
+        value.sub_(move.reshape(value.shape), alpha=RATE)
     return bounded.value
 
 
