@@ -141,19 +141,9 @@ def neighbours(unit: str, trust: str, kind: str = "table") -> list[Neighbour]:
     return audited(small_shards(kind), unit, trust, size={"person": 2}.get(unit, 1))
 
 
-def base_of(neighbour: Neighbour, unit: str, kind: str = "table") -> Neighbour:
-    """What a neighbour is compared with: the data, or for "x against none" the data without."""
-    data = small_shards(kind)
-    if neighbour.name.endswith("against none"):
-        data = shorter(data, 1, {"record": 1, "person": 2}[unit])
-    return Neighbour("base", data)
-
-
-def check_replay(
-    recipe: Any, folder: Path, base: Neighbour, neighbour: Neighbour, chunk: int | None = 1
-) -> float:
+def check_replay(recipe: Any, folder: Path, neighbour: Neighbour, chunk: int | None = 1) -> float:
     """Fail if the two runs differ in more than they may; the largest share of it that they use."""
-    one = traced(recipe, folder / "one", base.data, base.silent, chunk)
+    one = traced(recipe, folder / "one", neighbour.base, chunk=chunk)
     two = traced(recipe, folder / "two", neighbour.data, neighbour.silent, chunk)
     findings, used = compared(recipe.plan, one, two, neighbour)
     assert not findings, findings

@@ -15,7 +15,6 @@ import torch
 
 from contracts.harness import (
     added_up,
-    base_of,
     check_cohorts,
     check_noise,
     check_order,
@@ -75,7 +74,7 @@ def replayed(name: str, unit: str, trust: str, which: str) -> Callable[[Path], N
         assert chosen
         for i, neighbour in enumerate(chosen):
             (folder / str(i)).mkdir(parents=True)
-            check_replay(recipe, folder / str(i), base_of(neighbour, unit), neighbour)
+            check_replay(recipe, folder / str(i), neighbour)
 
     return check
 

@@ -13,7 +13,6 @@ from contracts.harness import (
     LOOKS,
     SMALL,
     VALUES,
-    base_of,
     cases,
     check_noise,
     check_order,
@@ -42,7 +41,7 @@ def test_one_unit_moves_what_is_noised_by_no_more_than_declared(
     for i, neighbour in enumerate(neighbours(unit, trust, kind)):
         folder = tmp_path / str(i)
         folder.mkdir()
-        used.append(check_replay(recipe, folder, base_of(neighbour, unit, kind), neighbour))
+        used.append(check_replay(recipe, folder, neighbour))
     assert max(used) > 0.05, "no neighbour moved anything: the test shows nothing"
 
 
@@ -65,7 +64,7 @@ def test_one_vae_per_class_is_bounded_as_a_whole(tmp_path: Path, trust: str) -> 
     assert recipe.plan.own.parts[0].mechanism.blocks == 2
     for i, neighbour in enumerate(neighbours("site", trust)[::4]):
         (tmp_path / str(i)).mkdir()
-        check_replay(recipe, tmp_path / str(i), base_of(neighbour, "site"), neighbour)
+        check_replay(recipe, tmp_path / str(i), neighbour)
 
 
 # fedmoments has two forms on tables: `cases` covers two sums where a row or person is protected,
@@ -88,7 +87,7 @@ def test_both_forms_of_fedmoments_are_bounded_for_every_unit(
     used = []
     for i, neighbour in enumerate(neighbours(unit, trust)[::2]):
         (tmp_path / str(i)).mkdir()
-        used.append(check_replay(recipe, tmp_path / str(i), base_of(neighbour, unit), neighbour))
+        used.append(check_replay(recipe, tmp_path / str(i), neighbour))
     assert max(used) > 0.05, "no neighbour moved anything: the test shows nothing"
 
 
@@ -124,8 +123,7 @@ def test_images_move_nothing_but_their_own_site_s_choices(tmp_path: Path, look: 
     assert recipe.spec.strokes == ("strokes" in look) != recipe.spec.standardised
     for i, neighbour in enumerate(neighbours("site", "local", "image")):
         (tmp_path / str(i)).mkdir()
-        base = base_of(neighbour, "site", "image")
-        used.append(check_replay(recipe, tmp_path / str(i), base, neighbour))
+        used.append(check_replay(recipe, tmp_path / str(i), neighbour))
     assert all(used), "a neighbour moved nothing: the test shows nothing"
 
 
@@ -181,7 +179,7 @@ def test_dpd_fvae_moves_what_is_noised_by_no_more_than_declared(
     recipe, used = dpd(unit, trust, **own), []
     for i, neighbour in enumerate(neighbours(unit, trust)[::3]):
         (tmp_path / str(i)).mkdir()
-        used.append(check_replay(recipe, tmp_path / str(i), base_of(neighbour, unit), neighbour))
+        used.append(check_replay(recipe, tmp_path / str(i), neighbour))
     assert max(used) > 0.05, "no neighbour moved anything: the test shows nothing"
 
 
@@ -191,7 +189,7 @@ def test_a_fedvae_with_a_warm_start_is_bounded_in_both_phases(tmp_path: Path, tr
     recipe = small_recipe("fedvae", "site", trust, **tables)
     for i, neighbour in enumerate(neighbours("site", trust)[::4]):
         (tmp_path / str(i)).mkdir()
-        check_replay(recipe, tmp_path / str(i), base_of(neighbour, "site"), neighbour)
+        check_replay(recipe, tmp_path / str(i), neighbour)
 
 
 def test_the_published_encoder_breaks_the_record_level_sensitivity(tmp_path: Path) -> None:

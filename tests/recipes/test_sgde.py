@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from contracts.harness import base_of, check_replay, neighbours, shorter, small_recipe, small_shards
+from contracts.harness import check_replay, neighbours, shorter, small_recipe, small_shards
 from contracts.toys import image_records, image_schema, records, schema
 from recipes.at_site import at_site
 from understudy.data.shards import Shards
@@ -176,9 +176,7 @@ def test_a_warm_start_is_bounded_and_paid_for_within_the_same_budget(tmp_path: P
     assert claims(recipe.plan, "os")[0].epsilon <= 1.5 and len(recipe.plan.phases) > 1
     for i, neighbour in enumerate(neighbours("record", "local")[::5]):
         (tmp_path / str(i)).mkdir()
-        used.append(
-            check_replay(recipe, tmp_path / str(i), base_of(neighbour, "record"), neighbour)
-        )
+        used.append(check_replay(recipe, tmp_path / str(i), neighbour))
     assert max(used) > 0.05
 
 

@@ -127,7 +127,7 @@ def test_one_person_at_all_parties_moves_each_step_by_no_more_than_its_bound(
     recipe, data = build(asked), columns(study(), people())
     other = cut(data, value=value)
     factor = 1.0 if value is None else 2.0
-    used = check_replay(recipe, tmp_path, Neighbour("base", data), Neighbour("n", other, factor))
+    used = check_replay(recipe, tmp_path, Neighbour("n", other, data, factor))
     if value is None:
         assert used > 0.05, "the person was in no batch: the test shows nothing"
 
@@ -398,7 +398,7 @@ def test_a_party_of_images_beside_one_of_columns(tmp_path: Path) -> None:
     recipe, held = build(asked), asked.held
     coded = Columns.of([encode(held.schema_of(i), part) for i, part in enumerate(data)])
     assert recipe.layouts[1].width == 12 and bool(recipe.layouts[1].greys.all())
-    check_replay(recipe, tmp_path, Neighbour("base", coded), Neighbour("n", cut(coded), 1.0))
+    check_replay(recipe, tmp_path, Neighbour("n", cut(coded), coded))
     made = run(asked, data, seed=1, out=tmp_path / "release", rows=20)
     verify(tmp_path / "release")
     drawn = made.sample(50).frame

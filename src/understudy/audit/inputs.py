@@ -28,8 +28,7 @@ from torch import Tensor
 
 from understudy.audit.canary import Canaries, evidence
 from understudy.audit.evidence import least_epsilon, rates, separate_bound
-from understudy.audit.neighbours import neighbours
-from understudy.audit.replay import EACH, ROUNDS, SITES, made_up
+from understudy.audit.replay import ROUNDS, SITES, around
 from understudy.audit.trace import Trace, traced
 from understudy.data.shards import Shards
 from understudy.federation.recipe import Recipe
@@ -80,7 +79,8 @@ def inputs(
         return None
     present = rng.numpy("present").random(runs) < 0.5
     scores = _scores(plan, found, present, rng)
-    told, first = rates(scores[present], scores[~present]), plan.prefix(_last(found) + 1)
+    told = rates(scores[present], scores[~present])
+    first = plan.prefix(1 + max(one.round for one in found))
     factor = 2.0 if claim.relation == "replace one" and not plan.own.update_epsilon else 1.0
     events = first.promise(factor=factor, amplified=plan.trust == "central")
     delta = claim.delta or plan.delta
@@ -88,42 +88,24 @@ def inputs(
     return Canaries(least, separate_bound(told, claim.delta), told, first.length)
 
 
-def _last(found: Sequence[Handed]) -> int:
-    return max(one.round for one in found)
-
-
 def handed(recipe: Recipe, claim: Claim) -> tuple[Handed, ...]:
     """What the neighbour that moves the mechanisms furthest makes them be handed."""
-    plan, schema = recipe.plan, recipe.schema
+    plan = recipe.plan
     if plan.trust == "distributed" or claim.epsilon is None:
         return ()
-    size = schema.rows_per_person or 1
-    data = made_up(schema, min(SITES, plan.sites), EACH + size)
-    tried = neighbours(
-        data,
-        plan.unit,
-        plan.trust,
-        site=min(1, len(data) - 1),
-        size=size if plan.unit == "person" else 1,
-        classes=max(1, schema.n_classes),
-    )
     pure = plan.own.update_epsilon is not None
     wanted = 2.0 if claim.relation == "replace one" else 1.0
-    tried = [one for one in tried if pure or one.factor == wanted]
+    every = around(recipe, min(SITES, plan.sites))
+    tried = [one for one in every if pure or one.factor == wanted]
     with tempfile.TemporaryDirectory() as name:
         folders = (Path(name) / str(i) for i in count())
-        bases = {id(one.base): one.base for one in tried}
-        known = {i: _traced(recipe, base, (), next(folders)) for i, base in bases.items()}
-        each = [
-            _moved(recipe, known[id(one.base)], _traced(recipe, one.data, one.silent, folder))
-            for one, folder in zip(tried, folders, strict=False)
-        ]
+
+        def run(data: Shards, silent: tuple[int, ...] = ()) -> Trace:
+            return traced(recipe, next(folders), data, silent, first=ROUNDS)
+
+        known = {i: run(base) for i, base in {id(one.base): one.base for one in tried}.items()}
+        each = [_moved(recipe, known[id(one.base)], run(one.data, one.silent)) for one in tried]
     return max(each, key=lambda found: sum(one.far**2 for one in found), default=())
-
-
-def _traced(recipe: Recipe, data: Shards | None, silent: tuple[int, ...], folder: Path) -> Trace:
-    assert data is not None
-    return traced(recipe, folder, data, silent, first=ROUNDS)
 
 
 def _moved(recipe: Recipe, one: Trace, two: Trace) -> tuple[Handed, ...]:

@@ -17,22 +17,21 @@ from understudy.data.shards import Shards
 __all__ = ["VALUES", "Neighbour", "neighbours", "shorter", "with_rows"]
 
 VALUES = {"zeros": 0.0, "ones": 1.0, "wild": 1e6, "negative": -1e6, "nan": torch.nan}
-AGAINST_NONE = "against none"
 
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A data set that differs in one unit.
+    """A data set that differs from ``base`` in one unit.
 
     ``factor`` is how often the sensitivity may be moved (2: one unit leaves and another comes);
-    ``silent`` sites do not answer. ``base`` is what it differs from.
+    ``silent`` sites do not answer.
     """
 
     name: str
     data: Shards
+    base: Shards
     factor: float = 1.0
     silent: tuple[int, ...] = ()
-    base: Shards | None = None
 
 
 def with_rows(data: Shards, rows: Sequence[int], x: Any, y: int) -> Shards:
@@ -60,19 +59,19 @@ def neighbours(
     last = range(end - size, end)
     found = [
         Neighbour(
-            f"replaced by {name}, class {label}", with_rows(data, last, value, label), 2.0, (), data
+            f"replaced by {name}, class {label}", with_rows(data, last, value, label), data, 2.0
         )
         for name, value in VALUES.items()
         for label in range(min(2, classes))
     ]
     less = shorter(data, site, size)
     if unit != "site":
-        found.append(Neighbour("removed", less, base=data))
+        found.append(Neighbour("removed", less, data))
         for name in ("wild", "ones"):
             extreme = with_rows(data, last, VALUES[name], min(1, classes - 1))
-            found.append(Neighbour(f"{name} {AGAINST_NONE}", extreme, base=less))
+            found.append(Neighbour(f"{name} against none", extreme, less))
     elif trust == "central":
-        found.append(Neighbour("absent", data, silent=(site,), base=data))
+        found.append(Neighbour("absent", data, data, silent=(site,)))
     else:
-        found.append(Neighbour("emptied", less, base=data))
+        found.append(Neighbour("emptied", less, data))
     return found

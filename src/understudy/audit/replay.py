@@ -35,7 +35,7 @@ from understudy.privacy.respond import Response
 from understudy.recipes import RECIPES, build
 from understudy.study import Simulation, Study
 
-__all__ = ["Finding", "Replay", "compared", "made_up", "ratio", "replay", "small"]
+__all__ = ["ROUNDS", "SITES", "Finding", "Replay", "around", "compared", "replay"]
 
 SITES, ROUNDS, EACH = 4, 4, 4
 Tick = Callable[[str, int, int], None]
@@ -84,18 +84,21 @@ def _few(found: Replay, most: int = 3) -> tuple[Finding, ...]:
 def replay(study: Study, *, progress: Tick = lambda *done: None) -> Replay:
     """Replay a small version of a study (`small`) on made-up rows: no real row is read."""
     recipe = build(small(study))
-    size = study.schema.rows_per_person or 1
-    data = made_up(study.schema, recipe.plan.sites, EACH + size)
-    plan, classes = recipe.plan, max(1, study.schema.n_classes)
-    tried = neighbours(
-        data,
+    return _replayed(recipe, around(recipe, recipe.plan.sites), progress)
+
+
+def around(recipe: Recipe, sites: int) -> list[Neighbour]:
+    """Neighbours of made-up rows at so many sites."""
+    plan, schema = recipe.plan, recipe.schema
+    size = schema.rows_per_person or 1
+    return neighbours(
+        made_up(schema, sites, EACH + size),
         plan.unit,
         plan.trust,
-        site=min(1, plan.sites - 1),
+        site=min(1, sites - 1),
         size=size if plan.unit == "person" else 1,
-        classes=classes,
+        classes=max(1, schema.n_classes),
     )
-    return _replayed(recipe, tried, progress)
 
 
 def _replayed(recipe: Recipe, tried: list[Neighbour], progress: Tick) -> Replay:
@@ -105,12 +108,11 @@ def _replayed(recipe: Recipe, tried: list[Neighbour], progress: Tick) -> Replay:
     with tempfile.TemporaryDirectory() as name:
         for i, neighbour in enumerate(tried):
             progress(f"replaying: {neighbour.name}", i, len(tried))
-            base = neighbour.base
-            assert base is not None
-            if id(base) not in known:
-                known[id(base)] = traced(recipe, Path(name) / f"base-{i}", base)
+            base = id(neighbour.base)
+            if base not in known:
+                known[base] = traced(recipe, Path(name) / f"base-{i}", neighbour.base)
             other = traced(recipe, Path(name) / str(i), neighbour.data, neighbour.silent)
-            found, share = compared(recipe.plan, known[id(base)], other, neighbour)
+            found, share = compared(recipe.plan, known[base], other, neighbour)
             findings += found
             used = max(used, share)
     progress("replaying", len(tried), len(tried))
