@@ -33,6 +33,7 @@ __all__ = [
     "READING",
     "bar",
     "check_new",
+    "done",
     "plain_errors",
     "print_hanging",
     "print_json",
@@ -61,6 +62,11 @@ def plain_errors(json: bool = False) -> Iterator[None]:
             print_hanging(err, "  [red]found[/]    ", error.found)
             print_hanging(err, "  [green]do[/]       ", error.do)
         raise typer.Exit(error.exit_code) from None
+
+
+def done(text: str) -> None:
+    """Say what was done."""
+    print_hanging(Console(), "[green]✓[/] ", text)
 
 
 def print_hanging(console: Console, lead: str, text: str) -> None:

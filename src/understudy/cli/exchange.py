@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from understudy.cli import exchanging, stewarding
 from understudy.cli.console import JSON, plain_errors, print_hanging, print_json, writing
+from understudy.errors import ExchangeError
 
 __all__ = ["app"]
 
@@ -29,7 +30,6 @@ _NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "alembic")
 
 def _check_extra() -> None:
     """Say what to install, before an import fails."""
-    from understudy.errors import ExchangeError
 
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
         raise ExchangeError(
@@ -91,7 +91,6 @@ def check(settings: Path = SETTINGS, json: bool = JSON) -> None:
     """
     with plain_errors(json):
         _check_extra()
-        from understudy.errors import ExchangeError
         from understudy.exchange.blobs import Blobs
         from understudy.exchange.database import Database
         from understudy.exchange.integrity import inspect
@@ -133,12 +132,9 @@ def invite(
     """
     with plain_errors(json):
         if keys is not None:
-            from understudy.exchange.client import Client
-
-            made = Client.load(keys).invite(role)
+            made = exchanging.client_of(keys).invite(role)
             return _show_code(made["code"], role, made["expires"], json)
         _check_extra()
-        from understudy.errors import ExchangeError
         from understudy.exchange.database import Database
         from understudy.exchange.members import OPERATOR
         from understudy.exchange.members import invite as make_code

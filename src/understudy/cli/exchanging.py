@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as jsonlib
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -17,20 +17,27 @@ from understudy.cli.console import (
     QUIET,
     bar,
     check_new,
+    done,
     plain_errors,
     print_hanging,
     print_json,
     spinner,
     writing,
 )
+from understudy.errors import ExchangeError
+
+if TYPE_CHECKING:
+    from understudy.exchange.client import Client
 
 KEYS = typer.Option(..., "--keys", help="This member's key folder (understudy keys request).")
 ID = typer.Argument(..., metavar="ID", help="A release's id, as list shows it.")
 
 
-def done(text: str) -> None:
-    """Say what was done."""
-    print_hanging(Console(), "[green]✓[/] ", text)
+def client_of(keys: Path) -> Client:
+    """The member of this key folder; loaded here, so that help appears at once."""
+    from understudy.exchange.client import Client
+
+    return Client.load(keys)
 
 
 _WHOLE = ("id", "recipe", "state", "ε", "pulls", "role", "pushed")
@@ -101,11 +108,9 @@ def requirements(
       understudy exchange requirements --keys my-keys --schema schema.toml
     """
     with plain_errors(json):
-        from understudy.exchange.client import Client
-
         if schema is not None:
             check_new(schema, force)
-        asked = Client.load(keys).requirements()
+        asked = client_of(keys).requirements()
         if schema is not None:
             with writing(schema):
                 schema.write_text(asked["schema"], encoding="utf-8")
@@ -149,11 +154,8 @@ def push(
       understudy exchange push release --keys my-keys --data ward-a
     """
     with plain_errors(json):
-        from understudy.errors import ExchangeError
-        from understudy.exchange.client import Client
-
         with bar("pushing", quiet or json) as tick:
-            found = Client.load(keys).push(release, dataset, tick)
+            found = client_of(keys).push(release, dataset, tick)
         if found["state"] == "refused":
             raise ExchangeError(**found["reason"])
         if json:
@@ -183,9 +185,7 @@ def show_list(
       understudy exchange list --keys my-keys --own
     """
     with plain_errors(json):
-        from understudy.exchange.client import Client
-
-        client = Client.load(keys)
+        client = client_of(keys)
         if own:
             return _list_own(client.pushes(), client.me(), json)
         asked = {"sort": sort, "recipe": recipe, "member": member, "epsilon": epsilon}
@@ -234,9 +234,7 @@ def show(id: str = ID, keys: Path = KEYS, json: bool = JSON) -> None:
       understudy exchange show 0123456789abcdef --keys my-keys
     """
     with plain_errors(json):
-        from understudy.exchange.client import Client
-
-        found = Client.load(keys).show(id)
+        found = client_of(keys).show(id)
         if json:
             print_json({"ok": True, **found})
             return
@@ -283,14 +281,12 @@ def pull(
     with plain_errors(json):
         check_new(output, force)
         from understudy.data.table import read, write
-        from understudy.errors import ExchangeError
-        from understudy.exchange.client import Client
         from understudy.exchange.dataset import balanced
         from understudy.exchange.screen import screen as find_harm
         from understudy.rng import Streams
         from understudy.simulation.verification import verify
 
-        client, rng, told = Client.load(keys), Streams.from_seed(seed), []
+        client, rng, told = client_of(keys), Streams.from_seed(seed), []
         chosen = ids or [
             each["id"] for each in client.releases() if each["member"] != client.link.name
         ]
@@ -348,9 +344,7 @@ def withdraw(id: str = ID, keys: Path = KEYS, json: bool = JSON) -> None:
       understudy exchange withdraw 0123456789abcdef --keys my-keys
     """
     with plain_errors(json):
-        from understudy.exchange.client import Client
-
-        found = Client.load(keys).withdraw(id)
+        found = client_of(keys).withdraw(id)
         print_json({"ok": True, "push": found}) if json else done(f"{id} is withdrawn")
 
 
@@ -368,9 +362,7 @@ def open_pages(
     with plain_errors(json):
         import webbrowser
 
-        from understudy.exchange.client import Client
-
-        url = Client.load(keys).open()
+        url = client_of(keys).open()
         if json:
             print_json({"ok": True, "url": url})
             return

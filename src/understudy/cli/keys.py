@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from understudy.cli.console import JSON, plain_errors, print_hanging, print_json
+from understudy.cli.console import JSON, done, plain_errors, print_hanging, print_json
 
 __all__ = ["app"]
 
@@ -27,10 +27,6 @@ _SITE = typer.Argument(..., help="The site's key folder.")
 
 def _say(mark: str, text: str) -> None:
     print_hanging(Console(), f"{mark} ", text)
-
-
-def _done(text: str) -> None:
-    _say("[green]✓[/]", text)
 
 
 def _next(text: str) -> None:
@@ -76,7 +72,7 @@ def init(
             end = keys.expires.isoformat()
             print_json({"ok": True, "name": keys.name, "fingerprint": printed, "expires": end})
             return
-        _done(f"keys of server {keys.name} in {folder}, valid until {keys.expires:%d %B %Y}")
+        done(f"keys of server {keys.name} in {folder}, valid until {keys.expires:%d %B %Y}")
         _show("the server's fingerprint, for sites to compare", printed)
         if not host:
             _say("[yellow]–[/]", "no --host given: sites can reach it from this machine only")
@@ -103,7 +99,7 @@ def request(
             printed = made.fingerprint
             print_json({"ok": True, "name": name, "fingerprint": printed, "request": str(path)})
             return
-        _done(f"keys of site {name} in {folder}; the private ones never leave it")
+        done(f"keys of site {name} in {folder}; the private ones never leave it")
         _show("the request's fingerprint", made.fingerprint)
         _next(f"send {path} to the server, and read this fingerprint to its people by telephone")
 
@@ -141,7 +137,7 @@ def approve(
             said = {name: str(path) for name, path in replies.items()}
             print_json({"ok": True, "roster": keys.fingerprint, "replies": said})
             return
-        _done(f"{len(read)} approved; {len(keys.roster)} in the roster of {keys.name}")
+        done(f"{len(read)} approved; {len(keys.roster)} in the roster of {keys.name}")
         _show("the server's fingerprint", keys.listed.server_fingerprint)
         _show("the roster's fingerprint", keys.fingerprint)
         for name, path in replies.items():
@@ -182,7 +178,7 @@ def install(
         if json:
             print_json({"ok": True, "name": keys.name, "roster": keys.fingerprint})
             return
-        _done(f"{keys.name} can join, until {keys.expires:%d %B %Y}")
+        done(f"{keys.name} can join, until {keys.expires:%d %B %Y}")
         place = shlex.quote(str(folder))
         _next(f"understudy join STUDY --keys {place} --data FILE --server HOST:PORT")
 
@@ -205,7 +201,7 @@ def show(folder: Path = typer.Argument(..., help="A key folder."), json: bool = 
             said = {"name": keys.name, "role": keys.role, "server": keys.server, "sites": sites}
             print_json({"ok": True, **said, "expires": keys.expires.isoformat()})
             return
-        _done(f"keys of {keys.role} {keys.name}, valid until {keys.expires:%d %B %Y}")
+        done(f"keys of {keys.role} {keys.name}, valid until {keys.expires:%d %B %Y}")
         _show("the server's fingerprint", keys.listed.server_fingerprint)
         _show("the roster's fingerprint", keys.fingerprint)
         _table([(name, fingerprint(key)) for name, key in pairs], "identity")

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from understudy.cli.console import JSON, plain_errors, print_hanging, print_json
+from understudy.errors import ReleaseError
 
 if TYPE_CHECKING:
     from understudy.privacy.ledger import Entry
@@ -71,7 +72,6 @@ def verify(
       understudy ledger verify north.jsonl --since 12:9f3a61c07d25be48
     """
     with plain_errors(json):
-        from understudy.errors import ReleaseError
         from understudy.privacy.spending import check_position, find, position_of, read
 
         files = find(file)

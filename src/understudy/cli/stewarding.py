@@ -6,8 +6,8 @@ from pathlib import Path
 
 import typer
 
-from understudy.cli.console import JSON, plain_errors, print_json
-from understudy.cli.exchanging import ID, KEYS, day, done, eps, table, table_of
+from understudy.cli.console import JSON, done, plain_errors, print_json
+from understudy.cli.exchanging import ID, KEYS, client_of, day, eps, table, table_of
 
 __all__ = ["approve", "members", "queue", "reject", "revoke", "role"]
 
@@ -22,9 +22,7 @@ def queue(keys: Path = KEYS, json: bool = JSON) -> None:
       understudy exchange queue --keys my-keys
     """
     with plain_errors(json):
-        from understudy.exchange.client import Client
-
-        found = Client.load(keys).queue()
+        found = client_of(keys).queue()
         print_json({"ok": True, "releases": found}) if json else table_of(found)
 
 
@@ -55,9 +53,7 @@ def reject(
 
 def _decide(keys: Path, id: str, take: bool, why: str, json: bool) -> None:
     with plain_errors(json):
-        from understudy.exchange.client import Client
-
-        found = Client.load(keys).decide(id, take, why)
+        found = client_of(keys).decide(id, take, why)
         print_json({"ok": True, "push": found}) if json else done(f"{id} is {found['state']}")
 
 
@@ -69,9 +65,7 @@ def members(keys: Path = KEYS, json: bool = JSON) -> None:
       understudy exchange members --keys my-keys
     """
     with plain_errors(json):
-        from understudy.exchange.client import Client
-
-        found = Client.load(keys).members()
+        found = client_of(keys).members()
         if json:
             print_json({"ok": True, "members": found})
             return
@@ -94,9 +88,7 @@ def revoke(name: str = _MEMBER, keys: Path = KEYS, json: bool = JSON) -> None:
       understudy exchange revoke north --keys my-keys
     """
     with plain_errors(json):
-        from understudy.exchange.client import Client
-
-        found = Client.load(keys).revoke(name)
+        found = client_of(keys).revoke(name)
         print_json({"ok": True, **found}) if json else done(f"{name} is revoked")
 
 
@@ -113,7 +105,5 @@ def role(
       understudy exchange role north steward --keys my-keys
     """
     with plain_errors(json):
-        from understudy.exchange.client import Client
-
-        found = Client.load(keys).change_role(name, role)
+        found = client_of(keys).change_role(name, role)
         print_json({"ok": True, **found}) if json else done(f"{name} has the role of {role} now")

@@ -21,13 +21,7 @@ from understudy.exchange.auditlog import head
 from understudy.exchange.context import Exchange
 from understudy.exchange.models import Entry, Member, Push
 from understudy.exchange.signing import NAME
-from understudy.exchange.views import (
-    BudgetView,
-    MemberView,
-    PushView,
-    ReleaseDetail,
-    ReleaseView,
-)
+from understudy.exchange.views import MemberView, PushView, ReleaseDetail, ReleaseView
 
 __all__ = ["PIECE", "ReleaseFile", "router"]
 
@@ -204,12 +198,11 @@ def releases(
     sort: Annotated[str, Query(pattern=f"^({'|'.join(pool.SORTS)})$")] = "newest",
     recipe: str = "",
     member: str = "",
-    unit: str = "",
     epsilon: Annotated[float | None, Query(gt=0)] = None,
 ) -> list[ReleaseView]:
     """The pool; ``epsilon`` is the most of a release."""
     with desk.database.reading() as session:
-        return pool.releases(session, pool.Asked(sort, recipe, member, unit, epsilon))
+        return pool.releases(session, pool.Asked(sort, recipe, member, epsilon))
 
 
 @router.get("/releases/{id}")
@@ -276,14 +269,6 @@ def revoke(desk: Desk, caller: Caller, name: Named) -> dict[str, str]:
     with desk.database.writing() as session:
         members.revoke(session, caller.name, name)
     return {"name": name, "state": "revoked"}
-
-
-@router.get("/spent")
-def spent(desk: Desk, caller: Caller) -> list[BudgetView]:
-    """Stewards: what every member has spent on which data, push by push."""
-    members.allow(caller, "steward")
-    with desk.database.reading() as session:
-        return pool.budgets(desk, session)
 
 
 @router.get("/audit")

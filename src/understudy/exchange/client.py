@@ -73,7 +73,7 @@ class Client:
         return list(self.link.ask("GET", "/pushes"))
 
     def releases(self, **asked: Any) -> list[Found]:
-        """The pool; ``asked`` are sort, recipe, member, unit, epsilon."""
+        """The pool; ``asked`` are sort, recipe, member, epsilon."""
         given = {key: value for key, value in asked.items() if value not in (None, "")}
         return list(self.link.ask("GET", "/releases" + (f"?{urlencode(given)}" if given else "")))
 

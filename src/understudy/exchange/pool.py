@@ -47,7 +47,6 @@ class Asked:
     sort: str = "newest"
     recipe: str = ""
     member: str = ""
-    unit: str = ""
     epsilon: float | None = None
     covers: str = ""
 
@@ -56,7 +55,6 @@ class Asked:
         return (
             self.recipe in ("", release.recipe)
             and self.member in ("", release.member)
-            and self.unit in ("", release.unit)
             and (self.epsilon is None or release.epsilon <= self.epsilon)
             and (not self.covers or release.classes.get(self.covers, 0) > 0)
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
@@ -146,8 +145,3 @@ class Guard:
             await send(message)
 
         return await self.app(scope, bounded, dressed)
-
-
-def description(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI description."""
-    return app.openapi()

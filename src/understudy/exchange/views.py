@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from understudy.exchange.models import Member, Push
@@ -160,7 +160,3 @@ class MemberView:
         """The fingerprint is what people compare by telephone."""
         printed = " ".join(member.identity[i : i + 4] for i in range(0, 32, 4))
         return cls(member.name, member.role, member.joined, member.revoked, printed, budgets)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able form."""
-        return asdict(self)

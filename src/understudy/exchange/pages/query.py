@@ -55,7 +55,7 @@ class Query:
                 cap = math.nan
             if not cap > 0:
                 raise Refused(422, "ε as a number above 0", "something else", "write it as 0.5")
-        return pool.Asked(self.sort, self.recipe, self.member, epsilon=cap, covers=self.covers)
+        return pool.Asked(self.sort, self.recipe, self.member, cap, self.covers)
 
     def shown(self, everything: Sequence[ReleaseView]) -> dict[str, Any]:
         """What the page of the pool is made of; ``everything`` is in order already."""

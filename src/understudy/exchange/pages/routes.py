@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 
 from understudy.exchange import members, pool, pushes
 from understudy.exchange.access import COOKIE, Desk, Form, Seen, Visitor, address
-from understudy.exchange.api import ReleaseFile, pushes_of
+from understudy.exchange.api import Number, ReleaseFile, pushes_of
 from understudy.exchange.context import Exchange
 from understudy.exchange.models import Member
 from understudy.exchange.pages.compare import Unlike, unlike, usual
@@ -47,7 +47,6 @@ _REFUSED = {
     429: ("Too many requests", "Wait a little, then load the page again."),
     503: ("The exchange cannot answer just now", "Nothing is lost. Load the page again soon."),
 }
-Number = Annotated[str, InPath(pattern="^[0-9a-f]{16}$")]
 Review = tuple[ReleaseView, BudgetView, list[BudgetView], list[Unlike]]
 router = APIRouter(include_in_schema=False)
 
