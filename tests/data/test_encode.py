@@ -213,9 +213,18 @@ def test_a_row_without_person_is_refused(blank: str | None) -> None:
         encode(schema, from_frame(pd.DataFrame({"who": ["a", blank], "v": [1, 2]}), schema))
 
 
-def test_more_than_fits_in_memory_is_refused_up_front() -> None:
+def test_more_than_fits_in_memory_is_refused_up_front(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("understudy.data.records.memory_limit", lambda: 10)
     with pytest.raises(DataError, match="GiB"):
-        encode(MIXED, Records(frame=frame()), limit=10)
+        encode(MIXED, Records(frame=frame()))
+
+
+def test_classes_that_only_look_like_numbers_are_texts() -> None:
+    schema = Schema("image", "marks", 9, classes=("--1", "2"), shape=(2, 2))
+    images = Records(images=np.zeros((2, 2, 2), np.uint8), labels=np.array(["2", "--1"]))
+    encoded = encode(schema, images)
+    assert encoded.y.tolist() == [1, 0]
+    assert decode(schema, encoded.x, encoded.y).labels.tolist() == ["2", "--1"]
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (8, 8, 1), (4, 4, 3)])

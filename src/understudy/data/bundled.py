@@ -100,13 +100,13 @@ def _digits() -> tuple[Schema, Records]:
     return schema, Records(images=images, labels=held.target.astype(np.int64))
 
 
-def sines(n: int, length: int = 30, channels: int = 5, *, rng: np.random.Generator) -> np.ndarray:
-    """Series [n, L, ch] by TimeGAN's law (Yoon et al. 2019): (sin(f·t + φ) + 1) / 2.
+def sines(n: int, *, rng: np.random.Generator) -> np.ndarray:
+    """Series [n, 30, 5] by TimeGAN's law (Yoon et al. 2019): (sin(f·t + φ) + 1) / 2.
 
-    Steps t = 0 … L-1; frequency f and phase φ uniform on [0, 0.1), for each series and channel.
+    Steps t = 0 … 29; frequency f and phase φ uniform on [0, 0.1), for each series and channel.
     """
-    rate, phase = rng.uniform(0, 0.1, (2, n, 1, channels))
-    return (np.sin(rate * np.arange(length)[:, None] + phase) + 1) / 2
+    rate, phase = rng.uniform(0, 0.1, (2, n, 1, 5))
+    return (np.sin(rate * np.arange(30)[:, None] + phase) + 1) / 2
 
 
 def _sines() -> tuple[Schema, Records]:

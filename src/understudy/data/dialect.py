@@ -109,10 +109,11 @@ class Dialect:
         return said
 
 
-def find_dialect(path: Path, columns: Collection[str] = (), *, encoding: str = "") -> Dialect:
+def find_dialect(path: Path, columns: Collection[str] = ()) -> Dialect:
     """The form of a file; ``columns`` are names that its header should hold."""
-    data = _first_bytes(path)
-    encoding = encoding or _encoding(data)
+    with open_bytes(path) as file:
+        data = file.read(SAMPLE)
+    encoding = _encoding(data)
     try:
         text = codecs.getincrementaldecoder(encoding)().decode(data)
     except UnicodeError:
@@ -132,11 +133,6 @@ def find_dialect(path: Path, columns: Collection[str] = (), *, encoding: str = "
 def _blank(lines: list[str], start: int) -> int:
     """The first line from ``start`` on that is not blank."""
     return next((i for i in range(start, len(lines)) if lines[i].strip()), len(lines))
-
-
-def _first_bytes(path: Path) -> bytes:
-    with open_bytes(path) as file:
-        return file.read(SAMPLE)
 
 
 def open_bytes(path: Path) -> IO[bytes]:

@@ -71,15 +71,13 @@ def blocks(schema: Schema) -> tuple[Block, ...]:
     return tuple(found)
 
 
-def encode(
-    schema: Schema, records: Records, *, limit: int | None = None, capped: bool = True
-) -> Encoded:
-    """Encode records; refuses up front what would need more than ``limit`` bytes.
+def encode(schema: Schema, records: Records, *, capped: bool = True) -> Encoded:
+    """Encode records; refuses up front what would not fit in memory.
 
     ``capped`` leaves out a person's rows beyond the cap. Where single records are protected it
     must be off: taking one row away would let another one in, which moves a sum by two.
     """
-    check_memory(len(records) * schema.width * 4, limit)
+    check_memory(len(records) * schema.width * 4)
     whole = {"table": _encode_table, "image": _encode_images, "series": _encode_series}
     x, y = whole[schema.kind](schema, records)
     person = _persons(schema, records)
@@ -96,7 +94,9 @@ def decode(schema: Schema, x: np.ndarray, y: np.ndarray) -> Records:
     x, y = np.asarray(x), np.asarray(y)
     _check_features(schema, x, y)
     if schema.kind == "table":
-        return Records(frame=_decode_table(schema, x, y))
+        columns = schema.columns
+        frame = {c.name: to_array(c, *read_column(schema, c.name, x, y)) for c in columns}
+        return Records(frame=pd.DataFrame(frame))
     shape = (len(y), *schema.shape)
     labels = None if schema.classes == ("all",) else _class_values(schema)[y]
     if schema.kind == "image":
@@ -156,9 +156,7 @@ def _encode_series(schema: Schema, records: Records) -> tuple[np.ndarray, np.nda
 
 def _class_values(schema: Schema) -> np.ndarray:
     """The classes as files hold them: whole numbers if all their names are, else text."""
-    if all(
-        name == str(int(name)) if name.lstrip("-").isdecimal() else False for name in schema.classes
-    ):
+    if all(n.removeprefix("-").isdecimal() and n == str(int(n)) for n in schema.classes):
         return np.array([int(name) for name in schema.classes])
     return np.array(schema.classes)
 
@@ -176,11 +174,8 @@ def _classes(schema: Schema, labels: np.ndarray | None, n: int) -> np.ndarray:
         y = pd.Index(schema.classes).get_indexer(pd.Index(texts(pd.Series(labels))))
     unknown = int(((y < 0) | (y >= schema.n_classes)).sum())
     if unknown:
-        raise DataError(
-            f"labels among the {schema.n_classes} public classes",
-            f"{unknown} that are not",
-            "fix y",
-        )
+        wanted = f"labels among the {schema.n_classes} public classes"
+        raise DataError(wanted, f"{unknown} that are not", "fix y")
     return y.astype(np.int64)
 
 
@@ -196,18 +191,10 @@ def _persons(schema: Schema, records: Records) -> np.ndarray | None:
         raise DataError(f"the person column {schema.person!r}", "none", "add it to the data")
     names = texts(pd.Series(values))
     codes = pd.factorize(names.mask(names.isin(schema.missing_as)))[0]
-    if (codes < 0).any():
-        raise DataError(
-            f"a person in every row ({schema.person!r})",
-            f"{(codes < 0).sum()} without",
-            "fill them",
-        )
+    if lacking := int((codes < 0).sum()):
+        wanted = f"a person in every row ({schema.person!r})"
+        raise DataError(wanted, f"{lacking} without", "fill them")
     return codes.astype(np.int64)
-
-
-def _decode_table(schema: Schema, x: np.ndarray, y: np.ndarray) -> pd.DataFrame:
-    columns = {c.name: to_array(c, *read_column(schema, c.name, x, y)) for c in schema.columns}
-    return pd.DataFrame(columns)
 
 
 def read_column(

@@ -109,9 +109,9 @@ def check_size(size: int) -> None:
         )
 
 
-def check_memory(needed: int, limit: int | None = None) -> None:
+def check_memory(needed: int) -> None:
     """Refuse, before making room for them, rows that would take too many bytes."""
-    limit = limit or memory_limit()
+    limit = memory_limit()
     if needed > limit:
         raise DataError(
             f"at most {limit / 2**30:.1f} GiB of encoded rows",

@@ -78,9 +78,6 @@ class Schema:
     images: tuple[Picture, ...] = ()
 
     def __post_init__(self) -> None:
-        self.check()
-
-    def check(self) -> None:
         """Refuse what is incomplete or contradicts itself; derive the classes."""
         if self.kind not in ("table", "image", "series"):
             raise SchemaError("kind = table, image or series", repr(self.kind), "set kind")
