@@ -27,10 +27,11 @@ import fedmoments
 import fedstdg
 import numpy as np
 from common import arguments, provenance, save
+from dealt import deal
 
 from understudy import Records, Release
 from understudy.data.bundled import bundled
-from understudy.data.columns import deal, records_of
+from understudy.data.columns import records_of
 from understudy.data.encode import decode, encode
 from understudy.data.schema import Schema
 from understudy.evaluation.attacks.outcome import Attack

@@ -24,12 +24,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from common import arguments, load, provenance, save, spread
+from dealt import deal
 from measures import table_students
 from tablesets import TABLES
 
 from understudy import Records, Schema, Study, run
 from understudy.data.bundled import holdout
-from understudy.data.columns import deal, records_of
+from understudy.data.columns import records_of
 from understudy.data.encode import encode
 from understudy.data.schema import Column
 from understudy.data.table import from_frame

@@ -77,3 +77,16 @@ def test_cells_of_whole_numbers_are_even(tablesets: ModuleType) -> None:
     held = np.bincount(grid.codes(Records(frame=frame))[:, 1])
     assert len(held) == tablesets.BINS
     assert set(held) == {3, 4}
+
+
+def test_correlated_columns_are_dealt_together_or_apart(tablesets: ModuleType) -> None:
+    deal = importlib.import_module("dealt").deal
+    rng = np.random.default_rng(0)
+    twins = rng.random((3, 50))
+    names = [f"{one}{i}" for i in range(3) for one in "ab"]
+    columns = tuple(Column(name, "numeric", 0, 1) for name in names)
+    whole = Records(frame=pd.DataFrame({name: twins[int(name[1])] for name in names}))
+    schema = Schema("table", "t", 50, columns)
+    together, apart = (deal(schema, whole, 3, how) for how in ("together", "apart"))
+    assert {*together} == {("a0", "b0"), ("a1", "b1"), ("a2", "b2")}
+    assert not any({f"a{i}", f"b{i}"} <= set(own) for own in apart for i in range(3))

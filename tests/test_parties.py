@@ -6,11 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
-from understudy.data.columns import Columns, deal, records_of
+from understudy.data.columns import Columns, records_of
 from understudy.data.encode import encode
 from understudy.data.records import Records
 from understudy.data.schema import Column, Schema
@@ -168,15 +167,3 @@ def test_a_party_is_asked_for_alone() -> None:
     parts = [encode(held.schema_of(i), records_of(whole, held.columns[i])) for i in range(2)]
     made = Columns.of(parts)
     assert made.take([1]).x.shape == (40, 3) and made.counts.tolist() == [40, 40]
-
-
-def test_correlated_columns_are_dealt_together_or_apart() -> None:
-    rng = np.random.default_rng(0)
-    twins = rng.random((3, 50))
-    names = [f"{one}{i}" for i in range(3) for one in "ab"]
-    columns = tuple(Column(name, "numeric", 0, 1) for name in names)
-    whole = Records(frame=pd.DataFrame({name: twins[int(name[1])] for name in names}))
-    schema = Schema("table", "t", 50, columns)
-    together, apart = (deal(schema, whole, 3, how) for how in ("together", "apart"))
-    assert {*together} == {("a0", "b0"), ("a1", "b1"), ("a2", "b2")}
-    assert not any({f"a{i}", f"b{i}"} <= set(own) for own in apart for i in range(3))

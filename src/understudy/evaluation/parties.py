@@ -48,65 +48,50 @@ def measure_parties(
     least = min(map(len, sides.values()))
     groups = [*(side.some(least, rng) for side in sides.values()), test]
     drawn = [resample(len(rows), rng=rng, times=_RESAMPLES) for rows in groups]
-    return (
-        *_joints(schema, parties, tuple(sides), groups, drawn, rng),
-        *_correlations(schema, parties, tuple(sides), groups, drawn),
+    found = _joints(schema, parties, groups, drawn, rng)
+    found |= _correlations(schema, parties, groups, drawn)
+    return tuple(
+        compare_distances(name, dict(zip(sides, draws, strict=True)), len(test))
+        for name, draws in found.items()
     )
+
+
+Draws = dict[str, np.ndarray]
+"""Of each distance, by name: the value and its draws for every side ``[sides, 1 + T]``."""
 
 
 def _joints(
     schema: Schema,
     parties: Parties,
-    sides: tuple[str, ...],
     groups: list[Rows],
     drawn: list[np.ndarray],
     rng: np.random.Generator,
-) -> list[Compared]:
-    codes = [attribute_codes(schema, rows) for rows in groups]
-    found = []
+) -> Draws:
+    codes, found = [attribute_codes(schema, rows) for rows in groups], {}
     names = [axis.of or axis.name for axis in axes(schema)]
     for where, pairs in pairs_apart(names, parties).items():
         some = [pairs[i] for i in sorted(rng.permutation(len(pairs))[:SETS].tolist())]
-        if not some:
-            continue
-        draws = np.concatenate(
-            [mean_variation(codes, [*some]), mean_variation(codes, [*some], drawn)], axis=1
-        )
-        name = f"2-way joint distance (AVD) {where} parties"
-        found.append(compare_distances(name, dict(zip(sides, draws, strict=True)), len(groups[-1])))
+        if some:
+            parts = [mean_variation(codes, [*some], weights) for weights in (None, drawn)]
+            found[f"2-way joint distance (AVD) {where} parties"] = np.concatenate(parts, axis=1)
     return found
 
 
 def _correlations(
-    schema: Schema,
-    parties: Parties,
-    sides: tuple[str, ...],
-    groups: list[Rows],
-    drawn: list[np.ndarray],
-) -> list[Compared]:
+    schema: Schema, parties: Parties, groups: list[Rows], drawn: list[np.ndarray]
+) -> Draws:
     """Mean absolute differences of correlations between features of different columns."""
-    owner = _columns_of(schema)
-    draws: dict[str, np.ndarray] = {}
+    owner, found = _columns_of(schema), {}
     for where, pairs in pairs_apart(owner, parties).items():
         chosen = np.array([p for p in pairs if owner[p[0]] != owner[p[1]]]).reshape(-1, 2)
         if len(chosen):
-            draws[where] = np.array(
+            found[f"mean correlation difference {where} parties"] = np.array(
                 [
-                    [
-                        _apart(schema, side, groups[-1], weights, chosen)
-                        for weights in _turns(drawn, i)
-                    ]
+                    [_apart(schema, side, groups[-1], both, chosen) for both in _turns(drawn, i)]
                     for i, side in enumerate(groups[:-1])
                 ]
             )
-    return [
-        compare_distances(
-            f"mean correlation difference {where} parties",
-            dict(zip(sides, found, strict=True)),
-            len(groups[-1]),
-        )
-        for where, found in draws.items()
-    ]
+    return found
 
 
 def _columns_of(schema: Schema) -> list[str]:
