@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from understudy.errors import ReleaseError
 from understudy.exchange.budget import Share, total
@@ -22,9 +22,10 @@ from understudy.privacy.claim import Claim
 from understudy.release.archive import Archive, open_archive
 from understudy.release.bundle import Release
 from understudy.release.generator import Generator
+from understudy.release.verify import Verdict
 from understudy.rng import Streams
 
-__all__ = ["Checked", "Rules", "Verifier", "examine"]
+__all__ = ["Rules", "Verifier", "examine"]
 
 _FILES = {  # the most bytes of each file that is not numbers
     "release.json": 1 << 20,
@@ -38,23 +39,7 @@ _TRIED = 64  # rows of each class
 _AGAIN = "make a release that meets the requirements: understudy exchange requirements"
 
 
-class Checked(Protocol):
-    """What a verifier says of a release that passed."""
-
-    @property
-    def release(self) -> Release:
-        """The release."""
-
-    @property
-    def checks(self) -> tuple[str, ...]:
-        """What was checked."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What could not be."""
-
-
-Verifier = Callable[[Path], Checked]
+Verifier = Callable[[Path], Verdict]
 
 
 @dataclass(frozen=True)
@@ -163,7 +148,7 @@ def _check_rows(release: Release) -> None:
             raise _refuse("finite numbers in every row", "NaN or infinity", "train it again")
 
 
-def _check_known(checked: Checked) -> None:
+def _check_known(checked: Verdict) -> None:
     if not any("leads to" in line for line in checked.checks):
         raise _refuse(
             "a recipe that this exchange knows, so that its plan can be built again",
@@ -172,7 +157,7 @@ def _check_known(checked: Checked) -> None:
         )
 
 
-def _check_sample(checked: Checked) -> None:
+def _check_sample(checked: Verdict) -> None:
     """A sample of other software may hold any rows: nothing says that the generator drew them."""
     if any("cannot be compared" in note for note in checked.notes):
         raise _refuse(
@@ -194,7 +179,7 @@ def _check_total(claim: Claim, together: float, rules: Rules, earlier: int) -> N
 
 
 def _facts(
-    checked: Checked, claim: Claim, own: Share, together: float, archive: Archive
+    checked: Verdict, claim: Claim, own: Share, together: float, archive: Archive
 ) -> dict[str, Any]:
     """All that the pool shows of a release; text in it is the pusher's, and is escaped by pages."""
     release = checked.release

@@ -67,11 +67,6 @@ class Database:
                 session.execute(text(f"SELECT pg_advisory_xact_lock({_TURN})"))
             yield session
 
-    @property
-    def name(self) -> str:
-        """For people: where it is, without a password."""
-        return self.engine.url.render_as_string(hide_password=True)
-
     def close(self) -> None:
         """Let go of all connections."""
         self.engine.dispose()
