@@ -12,7 +12,7 @@ import json
 import ssl
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -131,8 +131,10 @@ class Connection:
     def first(cls, site: Site, folder: Path) -> Connection:
         """To an exchange that this key folder does not know yet."""
         name = str(read_json(folder / ABOUT).get("name"))
-        bare = cls(site, folder, name, read_identity(folder / IDENTITY))
-        return cls(site, folder, name, bare.key, str(bare.plain("/api/v1/exchange")["id"]))
+        bare = cls(
+            site, folder, name, read_identity(folder / IDENTITY)
+        )  # signs for no exchange yet
+        return replace(bare, exchange=str(bare.ask("GET", "/exchange")["id"]))
 
     @classmethod
     def known(cls, folder: Path) -> Connection:
@@ -159,10 +161,6 @@ class Connection:
         """The public half of the key."""
         return self.key.public_key().public_bytes_raw().hex()
 
-    def plain(self, path: str) -> Any:
-        """A look that needs no signature."""
-        return self._tried("GET", path, b"", {}, False).checked()
-
     def ask(self, method: str, path: str, body: Mapping[str, Any] | bytes = b"") -> Any:
         """A signed call of the API, and what it answers."""
         return self.send(method, path, body).checked()
@@ -173,16 +171,14 @@ class Connection:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         kind = "application/octet-stream" if plain else "application/json"
         headers = {"Content-Type": kind} if data else {}
-        return self._tried(method, f"/api/v1{path}", data, headers, True)
+        return self._tried(method, f"/api/v1{path}", data, headers)
 
-    def _tried(
-        self, method: str, path: str, body: bytes, headers: Mapping[str, str], signed: bool
-    ) -> Answer:
+    def _tried(self, method: str, path: str, body: bytes, more: Mapping[str, str]) -> Answer:
         end, pause = time.monotonic() + self.patience, 0.25
         while True:
             last = time.monotonic() > end
             try:
-                answer = self._once(method, path, body, headers, signed)
+                answer = self._once(method, path, body, more)
                 if answer.status not in AGAIN or last:
                     return answer
                 pause = max(pause, answer.wait)
@@ -192,14 +188,11 @@ class Connection:
             time.sleep(min(pause, LONGEST))
             pause *= 2
 
-    def _once(
-        self, method: str, path: str, body: bytes, headers: Mapping[str, str], signed: bool
-    ) -> Answer:
+    def _once(self, method: str, path: str, body: bytes, more: Mapping[str, str]) -> Answer:
         connection = self.site.open()
         try:
-            connection.request(
-                method, path, body or None, self.headers(method, path, body, headers, signed)
-            )
+            headers = self.headers(method, path, body, more)
+            connection.request(method, path, body or None, headers)
             found = connection.getresponse()
             data = found.read(_LARGEST + 1)
             if len(data) > _LARGEST:
@@ -209,11 +202,9 @@ class Connection:
             connection.close()
 
     def headers(
-        self, method: str, path: str, body: bytes, more: Mapping[str, str], signed: bool = True
+        self, method: str, path: str, body: bytes, more: Mapping[str, str]
     ) -> dict[str, str]:
         """``more``, and the signature."""
-        if not signed:
-            return dict(more)
         stamp = sign(self.key, self.name, self.exchange, method, path, body)
         return {**more, "Authorization": stamp.header}
 
