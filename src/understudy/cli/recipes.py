@@ -115,9 +115,6 @@ def _show_one(info: RecipeInfo) -> None:
     print_hanging(console, "[bold]data[/]      ", ", ".join(info.kinds))
     protects = f"{_trusts(info)}; by default {'/'.join(info.default)}"
     print_hanging(console, "[bold]protects[/]  ", protects)
-    if info.parties:
-        held = ", ".join("/".join(pair) for pair in sorted(info.parties))
-        print_hanging(console, "[bold]parties[/]   ", f"{held}, where parties hold columns")
     if info.corrections:
         print_hanging(console, "[bold]note[/]      ", info.corrections)
     table = Table(
