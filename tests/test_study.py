@@ -239,15 +239,20 @@ def test_a_study_has_a_name_and_a_recipe(head: dict) -> None:
         parse(study=head)
 
 
-@pytest.mark.parametrize("text", ["[study", "= 3", "\x00", 'a = "\n"'])
+DEEP = "a = " + 5000 * "[" + 5000 * "]"
+
+
+@pytest.mark.parametrize("text", ["[study", "= 3", "\x00", 'a = "\n"', DEEP])
 def test_a_file_that_is_no_toml_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "s.toml").write_text(text)
     with pytest.raises(StudyError, match="TOML"):
         Study.load(tmp_path / "s.toml")
+    with pytest.raises(SchemaError, match="TOML"):
+        Schema.parse(text)
 
 
 def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match="no file"):
+    with pytest.raises(StudyError, match=r"nothing\.toml: No such file"):
         Study.load(tmp_path / "nothing.toml")
     (tmp_path / "s.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(StudyError, match="TOML"):

@@ -15,14 +15,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
+from pathlib import Path
 from types import UnionType
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from understudy.data.names import nearest
-from understudy.data.schema_toml import toml_value
+from understudy.data.schema_toml import toml_value, tomllib
 from understudy.errors import StudyError
 
-__all__ = ["Range", "Settings", "allowed", "known", "nearest", "options", "read", "setting"]
+__all__ = [
+    "Range", "Settings", "allowed", "known", "nearest", "options", "read", "setting", "tables",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -98,6 +101,16 @@ def _check_range(declared: Field[Any], value: Any, where: str) -> None:
                 f"{number}",
                 f"correct it: {declared.metadata['help']}",
             )
+
+
+def tables(path: Path, what: str) -> dict[str, Any]:
+    """What a TOML file holds; errors call it ``what``."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StudyError(what, f"{path.name}: {error.strerror}", "check the path") from error
+    except (ValueError, RecursionError) as error:
+        raise StudyError(f"{what} in TOML", str(error), "correct the syntax") from error
 
 
 def options(cls: type[T], data: Mapping[str, Any]) -> T:

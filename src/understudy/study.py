@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -20,12 +19,7 @@ from understudy.errors import StudyError
 from understudy.naming import Numbered, SiteEntry, check_named, site_entries
 from understudy.parties import Parties, PartyEntry, check_parties, check_rows, dealt, party_entries
 from understudy.privacy.terms import Trust, Unit
-from understudy.settings import Settings, known, options, read, setting
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # pragma: no cover
-    import tomli as tomllib
+from understudy.settings import Settings, known, options, read, setting, tables
 
 __all__ = [
     "TABLES",
@@ -221,16 +215,7 @@ class Study:
     def load(cls, path: str | Path) -> Study:
         """Read a study file. Paths in it are relative to it."""
         path = Path(path)
-        try:
-            data = tomllib.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
-            raise StudyError("a study file", f"no file {path.name}", "check the path") from error
-        except OSError as error:
-            found = f"{error.strerror}"
-            raise StudyError("a readable study file", found, "check the path") from error
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise StudyError("a TOML study file", f"{error}", "fix the syntax") from error
-        return cls.parse(data, base=path.parent)
+        return cls.parse(tables(path, "a study file"), base=path.parent)
 
     @classmethod
     def parse(

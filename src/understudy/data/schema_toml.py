@@ -38,7 +38,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["parse", "write"]
+__all__ = ["parse", "toml_key", "toml_value", "tomllib", "write"]
 
 _COLUMN_KEYS = [f.name for f in fields(Column) if f.name != "name"]
 _SCHEMA_KEYS = [f.name for f in fields(Schema) if f.name not in ("rules", "file", "images")]
@@ -50,7 +50,7 @@ def parse(text: str) -> Schema:
     """Read a schema from TOML text."""
     try:
         raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise SchemaError("a schema in TOML", str(error), "correct that line") from None
     _known(raw, [*_SCHEMA_KEYS, "rule", "file", "images"], "schema")
     file = _file(raw.pop("file", {}))

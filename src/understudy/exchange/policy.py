@@ -8,21 +8,14 @@ would take: a push is checked before anybody has looked at it.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from understudy.data.schema import Schema
-from understudy.errors import StudyError
 from understudy.privacy.terms import Unit
-from understudy.settings import Settings, known, read, setting
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # pragma: no cover
-    import tomli as tomllib
+from understudy.settings import Settings, known, read, setting, tables
 
 __all__ = ["DATABASE_VARIABLE", "About", "Limits", "Policy", "Requirements"]
 
@@ -93,15 +86,7 @@ class Policy:
     def load(cls, path: str | Path) -> Policy:
         """From a file; paths in it are relative to it."""
         path = Path(path)
-        try:
-            data = tomllib.loads(path.read_text("utf-8"))
-        except OSError as error:
-            raise StudyError(
-                f"the exchange's file {path}", str(error.strerror), "see docs/exchange.md for one"
-            ) from error
-        except (ValueError, RecursionError) as error:
-            raise StudyError(f"{path.name} in TOML", "a syntax error", "correct it") from error
-        return cls.parse(data, path.parent)
+        return cls.parse(tables(path, "an exchange's file"), path.parent)
 
     @classmethod
     def parse(cls, data: Mapping[str, Any], base: Path = Path()) -> Policy:
