@@ -71,6 +71,12 @@ def test_weights_are_exact_for_a_million_coordinates(h: int) -> None:
     assert sum(found.probability) == pytest.approx(1, abs=1e-12)
 
 
+def chance_of(rule: Selection, hits: int) -> float:
+    """Of one output set that holds ``hits`` coordinates of the top set."""
+    ways = math.comb(rule.top, hits) * math.comb(rule.pool - rule.top, rule.output - hits)
+    return rule.law.probability[hits] / ways
+
+
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 5.0])
 @pytest.mark.parametrize(("d", "k", "h"), SMALL)
 def test_every_output_probability_and_every_ratio(d, k, h, epsilon) -> None:
@@ -79,7 +85,7 @@ def test_every_output_probability_and_every_ratio(d, k, h, epsilon) -> None:
     outputs = [set(j) for j in itertools.combinations(range(d), h)]
     table = np.array(
         [
-            [rule.probability(len(j & set(top))) for j in outputs]
+            [chance_of(rule, len(j & set(top))) for j in outputs]
             for top in itertools.combinations(range(d), k)
         ]
     )
@@ -99,7 +105,7 @@ def test_every_ratio_within_drawn_subsets(subset, k, h, epsilon) -> None:
 
     def chance(order: tuple[int, ...], j: set[int]) -> float:
         tops = [[i for i in order if i in pool][:k] for pool in pools if j <= pool]
-        return sum(rule.probability(len(j & set(top))) for top in tops) / len(pools)
+        return sum(chance_of(rule, len(j & set(top))) for top in tops) / len(pools)
 
     table = np.array(
         [[chance(order, j) for j in outputs] for order in itertools.permutations(range(5))]
@@ -125,7 +131,7 @@ def test_messages_follow_the_formula(k, h, epsilon, subset) -> None:
             for pool in pools:
                 ranked = sorted(pool, key=lambda i: -sign * float(values[i]))
                 if set(j) <= set(pool):
-                    chance += rule.probability(len(set(j) & set(ranked[:k]))) / len(pools)
+                    chance += chance_of(rule, len(set(j) & set(ranked[:k]))) / len(pools)
             expected[(sign, *j)] = 0.5 * chance / math.factorial(h)
     assert sum(expected.values()) == pytest.approx(1)
     observed = [counts.pop(key, 0) for key in expected]

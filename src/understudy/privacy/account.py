@@ -145,11 +145,7 @@ def _rdp(parts: Parts, delta: float) -> float:
     return _epsilon(_accountant("rdp"), parts, delta)
 
 
-def _pld(parts: Parts, delta: float) -> float:
-    return _pld_on(parts, delta, 1)
-
-
-def _pld_on(parts: Parts, delta: float, coarse: int) -> float:
+def _pld(parts: Parts, delta: float, coarse: int = 1) -> float:
     return hints.priced((parts, delta, coarse), lambda: _pld_found(parts, delta, coarse))
 
 
@@ -323,7 +319,7 @@ class _Search:
 
     def pld(self, z: float, coarse: int = 1) -> float:
         """ε by PLD: what is claimed; on a coarser grid it is quicker, and a little more."""
-        return _pld_on(self.parts(z), self.delta, coarse)
+        return _pld(self.parts(z), self.delta, coarse)
 
     def fits(self, z: float) -> bool:
         """Whether ε is kept by this noise, and nearly spent."""

@@ -9,7 +9,7 @@ cannot be sent.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -35,7 +35,6 @@ class Bounded:
     value: Tensor
     sensitivity: float
     unit: Unit
-    relation: str = "add or remove one"
 
 
 @dataclass(frozen=True)
@@ -187,6 +186,3 @@ def counted(
             cell = site * size + code.clamp(0, size - 1)
             part += torch.bincount(cell, minlength=sites * size).reshape(sites, size)
     return total * (bound * _SLACK / len(sizes) ** 0.5)
-
-
-Features = Callable[[Tensor, Tensor], Tensor]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,7 +18,10 @@ from understudy.privacy.terms import Unit
 if TYPE_CHECKING:
     from understudy.privacy.plan import Part
 
-__all__ = ["Clipped", "check_noise"]
+__all__ = ["Clipped", "Noised"]
+
+
+N = TypeVar("N", bound="Noised")
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Clipped(ABC):
     steps: int = 1
     rate: float | None = None
 
+    name: ClassVar[str]
     epsilon: ClassVar[None] = None
     promises: ClassVar[bool] = False
 
@@ -91,26 +95,64 @@ class Clipped(ABC):
         return dict(self.__dict__)
 
 
-def check_noise(mechanism: Clipped, noise: float, part: Part, unit: Unit) -> None:
-    """Bound and noise are positive; batches hide records and nothing larger."""
-    if mechanism.rate is not None and unit != "record":
-        raise PrivacyError(
-            "batches drawn record by record only where a record is protected",
-            f"a batch rate for unit {unit}",
-            "remove the part's rate: the coins of single rows hide no larger unit",
-        )
-    if not (noise > 0 and math.isfinite(noise)):
-        raise PrivacyError(
-            "a positive noise multiplier",
-            f"{noise}",
-            'set privacy.noise > 0, or trust = "none"',
-        )
-    if not (mechanism.bound > 0 and math.isfinite(mechanism.bound)):
-        raise PrivacyError("a positive clip bound", f"{mechanism.bound}", "set privacy.clip")
-    counts = (mechanism.steps, mechanism.rows, mechanism.blocks)
-    if min(counts) < 1 or not (mechanism.rate is None or 0 < mechanism.rate <= 1):
-        raise PrivacyError(
-            "steps, rows and blocks of at least 1, and a batch rate in (0, 1]",
-            f"{mechanism.steps}, {mechanism.rows}, {mechanism.blocks}, {mechanism.rate}",
-            f"correct part {part.name!r}",
-        )
+@dataclass(frozen=True)
+class Noised(Clipped):
+    """What is clipped and noised: ``noise`` is the multiplier z, over the shares of a sum.
+
+    ``honest`` of these shares are unknown to the adversary; each has 1/√honest of the deviation.
+    """
+
+    noise: float = 0.0
+
+    promises: ClassVar[bool] = True
+
+    @property
+    def honest(self) -> int:
+        """One, where a noise is not shared."""
+        return 1
+
+    def std_for(self, bound: float) -> float:
+        """The deviation of one noise, or share of it, that is added to a value of this bound."""
+        return self.noise * bound / math.sqrt(self.honest)
+
+    @property
+    def std(self) -> float:
+        """Of one noise on a value of the whole bound."""
+        return self.std_for(self.bound)
+
+    def check_noise(self, part: Part, unit: Unit) -> None:
+        """Bound and noise are positive; batches hide records and nothing larger."""
+        if self.rate is not None and unit != "record":
+            raise PrivacyError(
+                "batches drawn record by record only where a record is protected",
+                f"a batch rate for unit {unit}",
+                "remove the part's rate: the coins of single rows hide no larger unit",
+            )
+        if not (self.noise > 0 and math.isfinite(self.noise)):
+            raise PrivacyError(
+                "a positive noise multiplier",
+                f"{self.noise}",
+                'set privacy.noise > 0, or trust = "none"',
+            )
+        if not (self.bound > 0 and math.isfinite(self.bound)):
+            raise PrivacyError("a positive clip bound", f"{self.bound}", "set privacy.clip")
+        counts = (self.steps, self.rows, self.blocks)
+        if min(counts) < 1 or not (self.rate is None or 0 < self.rate <= 1):
+            raise PrivacyError(
+                "steps, rows and blocks of at least 1, and a batch rate in (0, 1]",
+                f"{self.steps}, {self.rows}, {self.blocks}, {self.rate}",
+                f"correct part {part.name!r}",
+            )
+
+    def receipt(self, part: Part, unit: Unit, round: int, source: str) -> Receipt:
+        """Bound, and the least standard deviation of one noise."""
+        return Receipt(round, part.name, part.where, self.name, unit, self.bound, self.std, source)
+
+    def admits(self, receipt: Receipt) -> bool:
+        """At least the promised noise for the bound it was added to."""
+        enough = receipt.std >= self.std_for(receipt.bound) * (1 - 1e-9)
+        return enough and 0 < receipt.bound <= self.bound and receipt.epsilon == 0
+
+    def with_noise(self: N, noise: float) -> N:
+        """The same with multiplier z."""
+        return replace(self, noise=noise)

@@ -18,7 +18,7 @@ from torch import Tensor
 from understudy.errors import PrivacyError
 from understudy.privacy.account import Event
 from understudy.privacy.clip import Bounded, Receipt
-from understudy.privacy.clipped import Clipped, check_noise
+from understudy.privacy.clipped import Clipped, Noised
 from understudy.privacy.mechanism import Use
 from understudy.privacy.terms import Unit
 
@@ -40,7 +40,6 @@ class Plain(Clipped):
     bound: float = NO_BOUND
 
     name: ClassVar[str] = "plain"
-    promises: ClassVar[bool] = False
 
     def check(self, part: Part, unit: Unit) -> None:
         """Anything goes."""
@@ -85,7 +84,7 @@ class Plain(Clipped):
 
 
 @dataclass(frozen=True)
-class Gaussian(Clipped):
+class Gaussian(Noised):
     """Add N(0, (noise·bound)²) to every coordinate of a clipped value.
 
     Added at the site (client slot), by the server to the sum (server slot), or by the site to
@@ -94,19 +93,11 @@ class Gaussian(Clipped):
     was not clipped, which is why only `Bounded` values can be noised.
     """
 
-    noise: float = 0.0
-
     name: ClassVar[str] = "gaussian"
-    promises: ClassVar[bool] = True
-
-    @property
-    def std(self) -> float:
-        """Of the noise in every coordinate."""
-        return self.noise * self.bound
 
     def check(self, part: Part, unit: Unit) -> None:
         """Bound and noise are positive; batches hide records and nothing larger."""
-        check_noise(self, self.noise, part, unit)
+        self.check_noise(part, unit)
         if part.where == "distributed":
             raise PrivacyError("integer noise in shares", "floating-point noise", "fix the plan")
 
@@ -144,15 +135,6 @@ class Gaussian(Clipped):
         receipt = replace(receipt, bound=real[0], std=real[1])
         return bounded.value.double() + draw * scale, (receipt,)
 
-    def receipt(self, part: Part, unit: Unit, round: int, source: str) -> Receipt:
-        """Bound and standard deviation."""
-        return Receipt(round, part.name, part.where, self.name, unit, self.bound, self.std, source)
-
-    def admits(self, receipt: Receipt) -> bool:
-        """At least the promised noise for the bound it was added to."""
-        enough = receipt.std >= self.noise * receipt.bound * (1 - 1e-9)
-        return enough and 0 < receipt.bound <= self.bound and receipt.epsilon == 0
-
     def event(self, part: Part, phase: Phase, *, factor: float, amplified: bool) -> Event:
         """A batch is its site's secret, so every adversary is in the dark about it."""
         noise = (self.noise / factor,)
@@ -164,10 +146,6 @@ class Gaussian(Clipped):
     def std_of_sum(self, part: Part, phase: Phase) -> float:
         """The server's noise; where sites add it, that of all who are asked."""
         return self.std * math.sqrt(1.0 if part.where == "server" else phase.cohort)
-
-    def with_noise(self, noise: float) -> Gaussian:
-        """The same with multiplier z."""
-        return replace(self, noise=noise)
 
     def describe(self, part: Part) -> str:
         """Bound, noise, and who adds it."""

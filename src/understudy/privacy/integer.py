@@ -43,7 +43,7 @@ from torch import Tensor
 from understudy.errors import PrivacyError
 from understudy.privacy.account import Event
 from understudy.privacy.clip import Bounded, Receipt
-from understudy.privacy.clipped import Clipped, check_noise
+from understudy.privacy.clipped import Noised
 from understudy.privacy.discrete import REACH, TAIL, discrete_gaussian
 from understudy.privacy.mechanism import Use
 from understudy.privacy.terms import Unit
@@ -52,7 +52,7 @@ from understudy.rng import Draws
 if TYPE_CHECKING:
     from understudy.privacy.plan import Part, Phase
 
-__all__ = ["LATTICE", "MOST_BITS", "Grid", "IntegerGaussian", "default_shares", "lattice"]
+__all__ = ["LATTICE", "MOST_BITS", "Grid", "IntegerGaussian", "default_shares", "lattice", "signed"]
 
 MOST_BITS = 56
 _LEVELS = 4096.0  # the clip bound in units of the grid, at least
@@ -95,7 +95,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class IntegerGaussian(Clipped):
+class IntegerGaussian(Noised):
     """Discrete Gaussian shares on a clipped and rounded value; see the module's paragraph.
 
     ``asked`` sites are asked in a round, at least ``survivors`` (t) answer to the end, or there is
@@ -107,7 +107,6 @@ class IntegerGaussian(Clipped):
     over fewer than t sites is revealed, or if a site's own share is not drawn.
     """
 
-    noise: float = 0.0
     asked: int = 1
     survivors: int = 1
     colluders: int = 0
@@ -115,7 +114,6 @@ class IntegerGaussian(Clipped):
     whole: bool = False
 
     name: ClassVar[str] = "integer"
-    promises: ClassVar[bool] = True
 
     @property
     def shares(self) -> tuple[int, int, int]:
@@ -129,7 +127,7 @@ class IntegerGaussian(Clipped):
 
     def check(self, part: Part, unit: Unit) -> None:
         """Shares in their own slot, and a modulus that holds the sum."""
-        check_noise(self, self.noise, part, unit)
+        self.check_noise(part, unit)
         whole = unit == "site"
         alone = part.where == "client" and part.party is not None and self.shares == (1, 1, 0)
         placed = part.where == "distributed" or alone  # a party's noise on its own columns is whole
@@ -214,21 +212,7 @@ class IntegerGaussian(Clipped):
 
     def complete(self, total: Tensor, use: Use) -> tuple[Tensor, tuple[Receipt, ...]]:
         """The sum as numbers again; its noise is in it."""
-        bits = self.bits(use.part)
-        reduced = total & (2**bits - 1)
-        signed = torch.where(reduced >= 2 ** (bits - 1), reduced - 2**bits, reduced)
-        return signed.double() * self.grid(use.part).spacing, ()
-
-    def receipt(self, part: Part, unit: Unit, round: int, source: str) -> Receipt:
-        """Bound, and the least standard deviation of one share."""
-        std = self.noise * self.bound / math.sqrt(self.honest)
-        return Receipt(round, part.name, part.where, self.name, unit, self.bound, std, source)
-
-    def admits(self, receipt: Receipt) -> bool:
-        """At least the promised share for the bound it was added to."""
-        least = self.noise * receipt.bound / math.sqrt(self.honest)
-        enough = receipt.std >= least * (1 - 1e-9)
-        return enough and 0 < receipt.bound <= self.bound and receipt.epsilon == 0
+        return signed(total, self.bits(use.part)).double() * self.grid(use.part).spacing, ()
 
     def event(self, part: Part, phase: Phase, *, factor: float, amplified: bool) -> Event:
         """Whoever sees the sums knows who was asked: only a site's secret batches hide anything."""
@@ -249,10 +233,6 @@ class IntegerGaussian(Clipped):
         """Of the shares of all who are asked, rounding included."""
         grid = self.grid(part)
         return grid.spacing * math.sqrt(self.asked * (grid.variance + 0.25))
-
-    def with_noise(self, noise: float) -> IntegerGaussian:
-        """The same with multiplier z."""
-        return replace(self, noise=noise)
 
     def bytes(self, part: Part) -> int:
         """Numbers below the modulus."""
@@ -286,6 +266,12 @@ def _grid(terms: IntegerGaussian, numbers: int) -> Grid:
         limit = s * (1 + max(_SUMMED, terms.most**2 * 2.0**-52)) + root
     variance = ((terms.noise * limit) ** 2 + LATTICE**2) / terms.honest
     return Grid(spacing, limit, variance * (1 + 1e-12))
+
+
+def signed(total: Tensor, bits: int) -> Tensor:
+    """The numbers nearest to zero that are these modulo 2^bits."""
+    reduced = total & (2**bits - 1)
+    return torch.where(reduced >= 2 ** (bits - 1), reduced - 2**bits, reduced)
 
 
 def lattice(variance: float) -> float:

@@ -32,7 +32,7 @@ from understudy.errors import PrivacyError
 from understudy.privacy.account import Event
 from understudy.privacy.clip import Bounded, Receipt
 from understudy.privacy.discrete import REACH, TAIL, discrete_gaussian
-from understudy.privacy.integer import LATTICE, lattice
+from understudy.privacy.integer import LATTICE, lattice, signed
 from understudy.privacy.mechanism import Use
 from understudy.privacy.terms import Unit
 from understudy.rng import Draws
@@ -167,9 +167,7 @@ class Products:
 
     def complete(self, total: Tensor, use: Use) -> tuple[Tensor, tuple[Receipt, ...]]:
         """The matrix as numbers again; its noise is in it."""
-        reduced = total & (2**MODULUS - 1)
-        signed = torch.where(reduced >= 2 ** (MODULUS - 1), reduced - 2**MODULUS, reduced)
-        return signed.double() / SCALE**2, ()
+        return signed(total, MODULUS).double() / SCALE**2, ()
 
     def receipt(self, part: Part, unit: Unit, round: int, source: str) -> Receipt:
         """Bound, and the deviation of one noise on the diagonal."""

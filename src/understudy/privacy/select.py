@@ -150,11 +150,6 @@ class Selection(Pure):
             f"{round_up(self.epsilon)}"
         )
 
-    def probability(self, hits: int) -> float:
-        """Of one output set that holds ``hits`` coordinates of the top set."""
-        ways = math.comb(self.top, hits) * math.comb(self.pool - self.top, self.output - hits)
-        return self.law.probability[hits] / ways
-
 
 def _below_one(share: float) -> str:
     """Two digits of a share, more where they would make it look like all."""
