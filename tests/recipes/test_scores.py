@@ -7,7 +7,7 @@ from scipy.special import ndtr
 
 from understudy.data.schema import Column, Schema
 from understudy.recipes.margins import Cells, margins
-from understudy.recipes.scores import MOST, Classes, fit, levels, scored
+from understudy.recipes.scores import MOST, Classes, Scores, fit, levels
 
 
 def cells(bins: int = 64) -> Cells:
@@ -23,7 +23,7 @@ def distribution(x: np.ndarray, where: Cells) -> np.ndarray:
 
 def test_scores_of_a_smooth_column_are_standard_normal() -> None:
     x, where = np.random.default_rng(0).beta(2, 6, 20_000), cells(256)
-    found = scored(where, torch.from_numpy(distribution(x, where)), torch.from_numpy(x)).numpy()
+    found = Scores(where, torch.from_numpy(distribution(x, where))).of(torch.from_numpy(x)).numpy()
     assert found.mean() == pytest.approx(0, abs=0.02) and found.std() == pytest.approx(1, abs=0.02)
     assert np.abs(found).max() <= MOST
 
@@ -32,7 +32,7 @@ def test_all_rows_with_one_value_share_its_mean_score() -> None:
     rng = np.random.default_rng(0)
     x, where = np.where(rng.random(20_000) < 0.7, 0.0, rng.random(20_000)), cells()
     known = distribution(x, where)
-    found = scored(where, torch.from_numpy(known), torch.from_numpy(x)).numpy()
+    found = Scores(where, torch.from_numpy(known)).of(torch.from_numpy(x)).numpy()
     assert len(np.unique(found[x == 0])) == 1
     assert found[x == 0][0] == pytest.approx(levels(known)[0])
     assert found.mean() == pytest.approx(0, abs=0.03)  # the mean of a stretch keeps the whole's
@@ -42,7 +42,7 @@ def test_all_rows_with_one_value_share_its_mean_score() -> None:
 def test_odd_margins_and_values_give_scores_within_bounds_or_none(value: float) -> None:
     where = cells()
     known = torch.full((len(where.low) + 1,), value).double()
-    found = scored(where, known, torch.tensor([0.0, 0.3, 1.0, 7.0], dtype=torch.float64))
+    found = Scores(where, known).of(torch.tensor([0.0, 0.3, 1.0, 7.0], dtype=torch.float64))
     assert bool(((found.abs() <= MOST) | found.isnan()).all())
 
 
@@ -54,7 +54,7 @@ def test_latents_have_the_margin_and_their_classes_the_measured_means(spike: flo
     x = np.where(rng.random(len(y)) < spike * (1 - 0.7 * y), 0.0, x)
     where = cells()
     known = distribution(x, where)
-    u = scored(where, torch.from_numpy(known), torch.from_numpy(x)).numpy()
+    u = Scores(where, torch.from_numpy(known)).of(torch.from_numpy(x)).numpy()
     sides = [u[~y], u[y]]
     seen = Classes(
         np.array([(~y).mean(), y.mean()]),

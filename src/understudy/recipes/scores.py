@@ -19,7 +19,7 @@ from torch import Tensor
 
 from understudy.recipes.margins import Cells
 
-__all__ = ["MOST", "Classes", "Latent", "Scores", "fit", "levels", "scored"]
+__all__ = ["MOST", "Classes", "Latent", "Scores", "fit", "levels"]
 
 MOST = 2.65  # scores are cut off here: beyond lie 8 rows in a thousand
 _TINY = 1e-6
@@ -37,11 +37,6 @@ def levels(cumulative: np.ndarray) -> np.ndarray:
     return np.where(share > _TINY, mean, middle).clip(-MOST, MOST)
 
 
-def scored(cells: Cells, cumulative: Tensor, value: Tensor) -> Tensor:
-    """Scores ``[n]`` of encoded values, in double; NaN only where a value is."""
-    return Scores(cells, cumulative).of(value)
-
-
 @dataclass(frozen=True)
 class Scores:
     """The scores of a column with these cells and this distribution, ready for many rows."""
@@ -50,7 +45,7 @@ class Scores:
     cumulative: Tensor
 
     def of(self, value: Tensor) -> Tensor:
-        """See `scored`."""
+        """Scores ``[n]`` of encoded values, in double; NaN only where a value is."""
         borders, low, high, known, single = self._ready
         at = torch.bucketize(value.contiguous(), borders, right=True)
         wide = (high - low).clamp(min=_TINY)[at]
