@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from understudy.data.onehot import OneHot
-from understudy.errors import ReleaseError
 from understudy.nets import layers
 from understudy.nets.branches import BranchedNet
+from understudy.release.decoder import net_of
 from understudy.release.onehot import until
 from understudy.rng import Streams
 
@@ -34,7 +34,7 @@ def draw(
     rng: Streams,
 ) -> tuple[Tensor, Tensor]:
     """Encoded rows ``[n, F]`` and their classes ``[n]``; of one class if ``label`` is given."""
-    spec, layout = _net(config), OneHot.from_config(config["layout"])
+    spec, layout = net_of(BranchedNet, config), OneHot.from_config(config["layout"])
     params = layers.separated(arrays["generator"], spec.shapes())
     branches = () if config["shared"] else (len(spec.outputs),)
     places, source = torch.tensor(config["places"], dtype=torch.long), rng.torch("latent")
@@ -46,16 +46,10 @@ def draw(
     return until(some, n, label)
 
 
-def _net(config: Mapping[str, Any]) -> BranchedNet:
-    spec = BranchedNet.from_config(config["net"])
-    if spec.to_config() != config["net"]:
-        raise ReleaseError("the description of a generator", "another", "fetch it again")
-    return spec
-
-
 def check(arrays: Mapping[str, Tensor], config: Mapping[str, Any], classes: int) -> bool:
     """Whether this is such a generator of these classes, and nothing else."""
-    spec, layout, places = _net(config), OneHot.from_config(config["layout"]), config["places"]
+    spec, places = net_of(BranchedNet, config), config["places"]
+    layout = OneHot.from_config(config["layout"])
     fits = config.keys() == {"net", "width", "layout", "places", "shared"}
     fits = fits and type(config["shared"]) is bool
     fits = (

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from understudy.errors import ReleaseError
+from understudy.release.gaussian import hardened, normals
 from understudy.rng import Streams
 
 __all__ = ["check", "draw"]
@@ -33,17 +34,9 @@ def draw(
 ) -> Tensor:
     """Encoded rows ``[n, F]`` in [0, 1] for class indices ``[n]``."""
     _check(arrays, config)
-    noise = torch.randn(len(labels), arrays["factor"].shape[2], generator=rng.torch("copula"))
-    x = arrays["mean"][labels]
-    for label in labels.unique().tolist():
-        mine = labels == label
-        x[mine] += noise[mine] @ arrays["factor"][label].T
-    numbers, flags = (list(config[name]) for name in ("numbers", "flags"))
+    x, numbers = normals(arrays, labels, rng.torch("copula")), list(config["numbers"])
     x[:, numbers] = _values(arrays, x[:, numbers].T.contiguous()).T
-    x[:, flags] = (x[:, flags] > 0.5).to(x.dtype)
-    for start, stop in config["blocks"]:
-        x[:, start:stop] = torch.eye(stop - start)[x[:, start:stop].argmax(1)]
-    return x.clamp(0, 1)
+    return hardened(x, config)
 
 
 def _values(arrays: Mapping[str, Tensor], latent: Tensor) -> Tensor:

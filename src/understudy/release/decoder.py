@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,22 +11,26 @@ from torch import Tensor
 from understudy.errors import ReleaseError
 from understudy.nets import layers
 from understudy.nets.autoencoder import DECODER, Autoencoder, sample
+from understudy.nets.branches import BranchedNet
+from understudy.nets.gan import GeneratorNet
 from understudy.rng import Streams
 
 __all__ = ["check", "decoder_params", "draw", "members", "net_of"]
 
+Net = TypeVar("Net", Autoencoder, BranchedNet, GeneratorNet)
+
 
 def check(arrays: Mapping[str, Tensor], config: Mapping[str, Any], classes: int) -> bool:
     """Whether this is a decoder, or one for each class, and nothing else."""
-    several = len(arrays["decoder"])
-    decoder_params(net_of(config), arrays["decoder"])
+    several, spec = len(arrays["decoder"]), net_of(Autoencoder, config)
+    decoder_params(spec, arrays["decoder"])
     fits = config.keys() == {"net", "width", "sharpness"} and arrays.keys() == {"decoder"}
-    return fits and several in (1, classes) and net_of(config).features == config["width"]
+    return fits and several in (1, classes) and spec.features == config["width"]
 
 
-def net_of(config: Mapping[str, Any]) -> Autoencoder:
+def net_of(kind: type[Net], config: Mapping[str, Any]) -> Net:
     """The net that a generator's description leads to; a longer description is refused."""
-    spec = Autoencoder.from_config(config["net"])
+    spec = kind.from_config(config["net"])
     if spec.to_config() != config["net"]:
         raise ReleaseError("the description of a net", "another", "fetch it again")
     return spec
@@ -37,7 +41,7 @@ def draw(
     arrays: Mapping[str, Tensor], config: Mapping[str, Any], labels: Tensor, *, rng: Streams
 ) -> Tensor:
     """Encoded rows ``[n, F]``; ``arrays["decoder"]`` is ``[members, P]``: one, or one per class."""
-    spec, sharpness = net_of(config), float(config["sharpness"])
+    spec, sharpness = net_of(Autoencoder, config), float(config["sharpness"])
     params = decoder_params(spec, arrays["decoder"])
     rows = torch.empty(len(labels), spec.features)
     for member, mine in members(labels, len(arrays["decoder"])):

@@ -8,18 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from understudy.errors import ReleaseError
 from understudy.nets import layers
 from understudy.nets.gan import GENERATOR, GeneratorNet
-from understudy.release.decoder import members
+from understudy.release.decoder import members, net_of
 from understudy.rng import Streams
 
-__all__ = ["check", "draw", "net_of"]
+__all__ = ["check", "draw"]
 
 
 def check(arrays: Mapping[str, Tensor], config: Mapping[str, Any], classes: int) -> bool:
     """Whether this is a generator, or one for each class, and nothing else."""
-    spec, flat = net_of(config), arrays["generator"]
+    spec, flat = net_of(GeneratorNet, config), arrays["generator"]
     fits = config.keys() == {"net", "width"} and arrays.keys() == {"generator"}
     fits = fits and flat.ndim == 2 and flat.shape[1] == layers.size(spec.net)
     several = len(flat) == classes and not spec.labels
@@ -27,20 +26,12 @@ def check(arrays: Mapping[str, Tensor], config: Mapping[str, Any], classes: int)
     return fits and spec.features == config["width"]
 
 
-def net_of(config: Mapping[str, Any]) -> GeneratorNet:
-    """The net that a generator's description leads to; a longer description is refused."""
-    spec = GeneratorNet.from_config(config["net"])
-    if spec.to_config() != config["net"]:
-        raise ReleaseError("the description of a generator", "another", "fetch it again")
-    return spec
-
-
 @torch.no_grad()
 def draw(
     arrays: Mapping[str, Tensor], config: Mapping[str, Any], labels: Tensor, *, rng: Streams
 ) -> Tensor:
     """Encoded rows ``[n, F]``; one generator, or one per class, makes them."""
-    spec = net_of(config)
+    spec = net_of(GeneratorNet, config)
     params = layers.unflatten(spec.net, arrays["generator"], GENERATOR)
     rows = torch.empty(len(labels), spec.features)
     for member, mine in members(labels, len(arrays["generator"])):

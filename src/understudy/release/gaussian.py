@@ -17,7 +17,7 @@ from torch import Tensor
 from understudy.errors import ReleaseError
 from understudy.rng import Streams
 
-__all__ = ["check", "draw"]
+__all__ = ["check", "draw", "hardened", "normals"]
 
 _CONFIG = {"width", "blocks", "flags", "contrast"}
 
@@ -33,14 +33,25 @@ def draw(
 ) -> Tensor:
     """Encoded rows ``[n, F]`` in [0, 1] for class indices ``[n]``."""
     _check(arrays, config)
-    noise = torch.randn(len(labels), arrays["factor"].shape[2], generator=rng.torch("gaussian"))
+    rows = normals(arrays, labels, rng.torch("gaussian"))
+    x = rows @ arrays["basis"] + arrays["origin"]
+    if config.get("contrast"):
+        return torch.sigmoid(float(config["contrast"]) * (x - 0.5))
+    return hardened(x, config)
+
+
+def normals(arrays: Mapping[str, Tensor], labels: Tensor, source: torch.Generator) -> Tensor:
+    """Draws ``[n, d]`` of each label's Gaussian, by ``mean`` and ``factor``."""
+    noise = torch.randn(len(labels), arrays["factor"].shape[2], generator=source)
     rows = arrays["mean"][labels]
     for label in labels.unique().tolist():
         mine = labels == label
         rows[mine] += noise[mine] @ arrays["factor"][label].T
-    x = rows @ arrays["basis"] + arrays["origin"]
-    if config.get("contrast"):
-        return torch.sigmoid(float(config["contrast"]) * (x - 0.5))
+    return rows
+
+
+def hardened(x: Tensor, config: Mapping[str, Any]) -> Tensor:
+    """The rows, in place, with one-hot ``blocks``, zero-one ``flags`` and the rest in [0, 1]."""
     for start, stop in config.get("blocks", ()):
         x[:, start:stop] = torch.eye(stop - start)[x[:, start:stop].argmax(1)]
     flags = list(config.get("flags", ()))

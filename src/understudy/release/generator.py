@@ -6,8 +6,9 @@ loading a release can only choose among them, never import something by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,95 +19,19 @@ from understudy.data.cells import truths
 from understudy.data.names import nearest
 from understudy.data.schema import Schema
 from understudy.errors import ReleaseError
-from understudy.release import branches, copula, decoder, gan, gaussian, network, onehot, products
+from understudy.release import branches, mixture, network, onehot, products
 from understudy.rng import Streams
 
 __all__ = ["KINDS", "Generator", "class_of"]
 
-Draw = Callable[..., Tensor]
-Check = Callable[[Mapping[str, Tensor], Mapping[str, Any], int], bool]
-
-_SINGLE: dict[str, Draw] = {
-    "decoder": decoder.draw,
-    "gan": gan.draw,
-    "gaussian": gaussian.draw,
-    "copula": copula.draw,
+CONDITIONAL: dict[str, ModuleType] = {
+    **mixture.PARTS,
+    "mixture": mixture,
+    "network": network,
+    "products": products,
 }
-
-
-_SINGLE_CHECKS: dict[str, Check] = {
-    "decoder": decoder.check,
-    "gan": gan.check,
-    "gaussian": gaussian.check,
-    "copula": copula.check,
-}
-
-
-def _draw_mixture(
-    arrays: Mapping[str, Tensor], config: Mapping[str, Any], labels: Tensor, *, rng: Streams
-) -> Tensor:
-    """Each row from one of two generators, by their public shares."""
-    _check_parts(config)
-    shares = np.array([part["share"] for part in config["parts"]], float)
-    chosen = torch.from_numpy(rng.numpy("part").choice(len(shares), len(labels), p=shares))
-    rows = torch.empty(len(labels), config["width"])
-    for i, part in enumerate(config["parts"]):
-        draw, mine = _SINGLE[part["kind"]], chosen == i
-        own = _own(arrays, i)
-        rows[mine] = draw(own, part["config"], labels[mine], rng=rng.child("part", i))
-    return rows
-
-
-def _own(arrays: Mapping[str, Tensor], part: int) -> dict[str, Tensor]:
-    """The arrays of one part of a mixture."""
-    start = f"{part}."
-    return {n.removeprefix(start): a for n, a in arrays.items() if n.startswith(start)}
-
-
-def _check_mixture(arrays: Mapping[str, Tensor], config: Mapping[str, Any], classes: int) -> bool:
-    """Whether both parts are generators of these classes, and there is nothing else."""
-    _check_parts(config)
-    parts = dict(enumerate(config["parts"]))
-    named = {f"{i}.{name}" for i in parts for name in _own(arrays, i)}
-    fits = config.keys() == {"width", "parts"} and arrays.keys() == named
-    for i, part in parts.items():
-        fits = fits and part.keys() == {"kind", "config", "share"}
-        fits = fits and part["config"]["width"] == config["width"]
-        fits = fits and _SINGLE_CHECKS[part["kind"]](_own(arrays, i), part["config"], classes)
-    return fits
-
-
-def _check_parts(config: Mapping[str, Any]) -> None:
-    """Refuse a description that only an altered release has."""
-    try:
-        shares = [float(part["share"]) for part in config["parts"]]
-        fits = min(shares) >= 0 and abs(sum(shares) - 1) < 1e-6
-        fits = fits and all(part["kind"] in _SINGLE and part["config"] for part in config["parts"])
-    except (KeyError, TypeError, ValueError):
-        fits = False
-    if not fits:
-        raise ReleaseError("generators and shares that add up to 1", "others", "fetch it again")
-
-
-CONDITIONAL: dict[str, Draw] = {
-    **_SINGLE,
-    "mixture": _draw_mixture,
-    "network": network.draw,
-    "products": products.draw,
-}
-JOINT: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
-    "branches": branches.draw,
-    "onehot": onehot.draw,
-}
-_CHECKS = {
-    **_SINGLE_CHECKS,
-    "branches": branches.check,
-    "mixture": _check_mixture,
-    "network": network.check,
-    "onehot": onehot.check,
-    "products": products.check,
-}
-KINDS = frozenset(CONDITIONAL) | frozenset(JOINT)
+JOINT: dict[str, ModuleType] = {"branches": branches, "onehot": onehot}
+KINDS = CONDITIONAL | JOINT  # each module has `draw`, and `check` for what a release says of it
 
 _ROWS = 4096  # rows drawn at once: the unit of reproducible streaming
 
@@ -151,7 +76,8 @@ class Generator:
         """Whether its rows and classes are this schema's, and it holds nothing else."""
         sizes = (self.config["width"], len(self.balance)) == (schema.width, schema.n_classes)
         whole = all(value.dtype == torch.float32 for value in self.arrays.values())
-        return sizes and whole and _CHECKS[self.kind](self.arrays, self.config, schema.n_classes)
+        check = KINDS[self.kind].check
+        return sizes and whole and check(self.arrays, self.config, schema.n_classes)
 
     def mixed(self, other: Generator, share: float) -> Generator:
         """Draws from ``other`` with probability ``share``; classes in this one's proportions."""
@@ -171,7 +97,7 @@ class Generator:
         if self.conditional:
             labels = self._labels(n, label, rng)
             return self.sample(labels, rng=rng), torch.from_numpy(labels)
-        draw = JOINT[self.kind]
+        draw = JOINT[self.kind].draw
         chunks = [
             draw(self.arrays, self.config, min(_ROWS, n - i), label, rng=rng.child("rows", i))
             for i in range(0, n, _ROWS)
@@ -183,7 +109,7 @@ class Generator:
     def sample(self, labels: np.ndarray, *, rng: Streams) -> Tensor:
         """Encoded rows ``[n, F]`` in [0, 1] for the given class indices."""
         y = torch.as_tensor(labels, dtype=torch.long)
-        draw = CONDITIONAL[self.kind]
+        draw = CONDITIONAL[self.kind].draw
         chunks = [
             draw(self.arrays, self.config, y[i : i + _ROWS], rng=rng.child("rows", i))
             for i in range(0, len(y), _ROWS)

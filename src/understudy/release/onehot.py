@@ -16,7 +16,7 @@ from torch import Tensor
 from understudy.data.onehot import OneHot, pick
 from understudy.errors import ReleaseError
 from understudy.nets import classifier, layers
-from understudy.nets.autoencoder import sample
+from understudy.nets.autoencoder import Autoencoder, sample
 from understudy.nets.classifier import ClassifierNet
 from understudy.release.decoder import decoder_params, net_of
 from understudy.rng import Streams
@@ -36,7 +36,7 @@ def draw(
     rng: Streams,
 ) -> tuple[Tensor, Tensor]:
     """Encoded rows ``[n, F]`` and their classes ``[n]``; of one class if ``label`` is given."""
-    spec, layout = net_of(config), OneHot.from_config(config["layout"])
+    spec, layout = net_of(Autoencoder, config), OneHot.from_config(config["layout"])
     if spec.features != layout.width or layout.features != config["width"]:
         raise ReleaseError("a layout that fits the net", "another", "fetch it again")
     params = decoder_params(spec, arrays["decoder"])
