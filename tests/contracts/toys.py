@@ -7,7 +7,7 @@ it is added.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 import torch
 
+from contracts.faults import Faults, Faulty
 from understudy.data.columns import Columns
 from understudy.data.encode import Encoded, encode
 from understudy.data.records import Records
@@ -41,7 +42,6 @@ from understudy.recipes import RECIPES
 from understudy.release.generator import Generator
 from understudy.rng import NoiseSource, Streams
 from understudy.runtime.in_process import InProcess
-from understudy.runtime.loopback import Fault, Loopback
 from understudy.runtime.networked import Networked
 from understudy.runtime.participant import Participant
 from understudy.runtime.store import Store
@@ -345,9 +345,6 @@ def engine(
     return Engine(recipe, runtime, gather, ledger, streams, source, **options), ledger
 
 
-Faults = Mapping[tuple[str, int], Fault]
-
-
 def networked(
     sites: Sites,
     folder: Path,
@@ -366,7 +363,7 @@ def networked(
         own = sites.alone(client, SiteMemory(sites.recipe.memory, [name]))
         party = parties[client] if parties else None
         handlers[name] = Participant(own, agreement, Store(place), party).handle
-    return Networked(Loopback(handlers, faults or {}), sites.names, agreement, run, **terms)
+    return Networked(Faulty(handlers, faults or {}), sites.names, agreement, run, **terms)
 
 
 def spread(made: Engine, workers: int, faults: Faults | None = None) -> dict[str, Worker]:
@@ -388,7 +385,7 @@ def spread(made: Engine, workers: int, faults: Faults | None = None) -> dict[str
         )
         found[f"worker-{i + 1}"] = Worker(f"worker-{i + 1}", sites, agreement, "run", b"rows")
     handlers = {name: worker.handle for name, worker in found.items()}
-    networked = Networked(Loopback(handlers, faults or {}), list(found), agreement, "run")
+    networked = Networked(Faulty(handlers, faults or {}), list(found), agreement, "run")
     made.runtime = made.gather = Spread(whole.recipe.plan, networked, made.gather)  # type: ignore
     return found
 

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 sys.path.insert(0, str(Path(__file__).parent))
 from parties import enrol, free_port, processes
 
+from contracts.faults import Fault, Faulty
 from understudy.cli import app
 from understudy.deployment import aligning
 from understudy.deployment.aligning import Aligning, relay, wait_for
@@ -21,7 +22,6 @@ from understudy.deployment.keys import fingerprint, load_keys
 from understudy.errors import DataError, StudyError, WireError
 from understudy.federation.secure.keys import lock
 from understudy.federation.secure.roster import Roster, identities
-from understudy.runtime.loopback import Fault, Loopback
 from understudy.runtime.wire import unpack
 
 LISTS = {
@@ -37,8 +37,8 @@ def parties(*names: str, **lists: list[str]) -> tuple[Roster, dict[str, Aligning
     return roster, {n: Aligning(roster, own, held[n]) for n, own in zip(names, each, strict=True)}
 
 
-def over(ends: Mapping[str, Aligning], faults: Mapping[tuple[str, int], Fault] = {}) -> Loopback:
-    return Loopback({name: end.handle for name, end in ends.items()}, faults)
+def over(ends: Mapping[str, Aligning], faults: Mapping[tuple[str, int], Fault] = {}) -> Faulty:
+    return Faulty({name: end.handle for name, end in ends.items()}, faults)
 
 
 @pytest.mark.parametrize("names", [("clinic", "insurer"), tuple(LISTS)])
@@ -68,7 +68,7 @@ def test_what_passes_the_server_is_locked_and_tells_lengths_alone() -> None:
 
         return through
 
-    relay(Loopback({name: noted(end.handle) for name, end in ends.items()}), roster)
+    relay(Faulty({name: noted(end.handle) for name, end in ends.items()}), roster)
     points = [end._blinded[1].points for end in ends.values()] + [ends["clinic"]._whole.points]
     seen = b"".join(passed)
     assert len(seen) > sum(map(len, points)) * 32
@@ -155,7 +155,7 @@ def test_a_message_of_an_earlier_leg_or_another_in_the_same_is_refused() -> None
         sent.append(data)
         return handle(data)
 
-    relay(Loopback({"clinic": noted, "insurer": ends["insurer"].handle}), roster)
+    relay(Faulty({"clinic": noted, "insurer": ends["insurer"].handle}), roster)
     assert unpack(handle(sent[-1]), "aligned", "refusal")[0]["message"] == "aligned"  # a retry
     for data in (*sent[:-1], _flipped(sent[-1])):
         header, _ = unpack(handle(data), "aligned", "refusal")

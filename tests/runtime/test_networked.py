@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from contracts.faults import Fault, Faults, Faulty
 from contracts.harness import small_study
 from contracts.toys import ToyMean, ToyStep, ToySum, engine, networked, rows, study
 from understudy.errors import ReleaseError
@@ -25,7 +26,6 @@ from understudy.privacy.clip import Sealed
 from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.ledger import Ledger, read_entries, receipts_in
 from understudy.release.verify import verify
-from understudy.runtime.loopback import Fault, Loopback
 from understudy.runtime.networked import Networked
 from understudy.runtime.participant import Participant
 from understudy.runtime.store import Store
@@ -39,7 +39,6 @@ from understudy.runtime.wire import (
 )
 from understudy.simulation import run, run_apart, simulate
 
-Faults = dict[tuple[str, int], Fault]
 KINDS = [(ToyMean, "central"), (ToyMean, "local"), (ToySum, "local"), (ToyStep, "local")]
 RECOVERED: list[Fault] = ["drop", "lose", "late", "delay", "duplicate", "truncate", "reorder"]
 
@@ -258,7 +257,7 @@ def test_an_interrupted_run_of_sites_apart_is_finished_and_verifies(
 def released(faults: Faults, trust: str) -> Any:
     asked = small_study("fedmoments", "record", trust)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulate, "Loopback", lambda handlers: Loopback(handlers, faults))
+        patch.setattr(simulate, "Loopback", lambda handlers: Faulty(handlers, faults))
         return run_apart(asked, rows(3), seed=5, rows=20)
 
 

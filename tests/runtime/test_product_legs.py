@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from contracts.faults import Fault, Faulty
 from understudy.data.bundled import bundled
 from understudy.data.columns import Columns, records_of
 from understudy.data.encode import encode
@@ -25,7 +26,6 @@ from understudy.privacy.products import Products
 from understudy.recipes import build
 from understudy.recipes.vertical import Vertical
 from understudy.rng import NoiseSource, Streams
-from understudy.runtime.loopback import Fault, Loopback
 from understudy.runtime.networked import Networked
 from understudy.runtime.participant import Participant
 from understudy.runtime.store import Store
@@ -71,7 +71,7 @@ def networked(
         ).handle
         for i, name in enumerate(sites.names)
     }
-    transport = Loopback(handlers, faults or {})
+    transport = Faulty(handlers, faults or {})
     made = Networked(transport, sites.names, agreement, RUN, deadline=20, attempts=2)
     gather = ProductSum(recipe.plan, sites.source, made, roster, agreement.hash, RUN)
     cells = sum(view.cells for view in recipe.views)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from contracts.faults import Fault, Faults
 from contracts.toys import ToyMean, ToySum, engine, secured, study
 from understudy.errors import ReleaseError, WireError
 from understudy.federation.budget import Budget
@@ -24,7 +25,6 @@ from understudy.federation.secure.session import Session
 from understudy.privacy.clip import Sealed
 from understudy.privacy.integer import IntegerGaussian
 from understudy.privacy.ledger import Ledger, read_entries, receipts_in
-from understudy.runtime.loopback import Fault
 from understudy.runtime.networked import Networked
 from understudy.runtime.participant import Participant
 from understudy.runtime.store import Store
@@ -39,7 +39,6 @@ from understudy.runtime.wire import (
     encode_task,
 )
 
-Faults = dict[tuple[str, int], Fault]
 RECOVERED: list[Fault] = ["drop", "lose", "late", "delay", "duplicate", "truncate", "reorder"]
 SITES = 5
 

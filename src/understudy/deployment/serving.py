@@ -34,9 +34,10 @@ from understudy.privacy.ledger import Ledger
 from understudy.privacy.plan import PrivacyPlan
 from understudy.release.bundle import Release
 from understudy.release.manifest import MANIFEST
-from understudy.runtime.flare import LATE, MOST_SITES, Address, FlareTransport, Tls, check_flare
+from understudy.runtime.flare import MOST_SITES, Address, FlareTransport, Tls, check_flare
 from understudy.runtime.greeting import Farewell, Terms
 from understudy.runtime.networked import Networked
+from understudy.runtime.transport import LATE
 from understudy.runtime.wire import Agreement
 from understudy.simulation.budgets import begin
 from understudy.simulation.journal import Journal

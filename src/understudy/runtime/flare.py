@@ -15,18 +15,17 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from understudy.errors import StudyError
-from understudy.runtime.loopback import Handler
+from understudy.runtime.transport import LATE, Handler, collected
 
 __all__ = [
     "FLARE",
-    "LATE",
     "MOST_SITES",
     "Address",
     "FlareSite",
@@ -47,7 +46,6 @@ _AHEAD = 1 << 18  # bytes of a piece, and again of what is sent before the first
 _PROGRESS = 3600  # seconds that FLARE waits for a sign of progress: deadlines are ours
 _TRIES = 3  # of a message that does not get through
 _BYE = "bye"
-LATE = "no answer before the deadline"
 
 
 @dataclass(frozen=True)
@@ -245,7 +243,7 @@ class FlareTransport:
         for question in asked.values():
             question.stop.trigger(LATE)
         pool.shutdown(wait=False, cancel_futures=True)
-        return _collected(jobs)
+        return collected(jobs)
 
     def _agent(self, name: str) -> Any:
         """FLARE's record of a connection: another one after a site has come back."""
@@ -301,19 +299,6 @@ def _plain(payload: object) -> bytes:
     if isinstance(payload, (bytes, bytearray, memoryview)):
         return bytes(payload)
     return b""  # which is no message of ours
-
-
-def _collected(jobs: Mapping[str, Future[bytes]]) -> tuple[dict[str, bytes], dict[str, str]]:
-    """What came back in time, and why the rest did not."""
-    replies, failures = {}, {}
-    for name, job in jobs.items():
-        if not job.done():
-            failures[name] = LATE
-        elif (error := job.exception()) is not None:
-            failures[name] = str(error)
-        else:
-            replies[name] = job.result()
-    return replies, failures
 
 
 class FlareSite:

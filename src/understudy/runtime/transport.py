@@ -6,10 +6,14 @@ cannot mix them up; a deadline is ours to enforce, whatever the engine does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Protocol
 
-__all__ = ["Transport"]
+__all__ = ["LATE", "Handler", "Transport", "collected"]
+
+LATE = "no answer before the deadline"
+Handler = Callable[[bytes], bytes]  # a site's end: a message in, the reply out
 
 
 class Transport(Protocol):
@@ -26,3 +30,16 @@ class Transport(Protocol):
         self, messages: Mapping[str, bytes], deadline: float
     ) -> tuple[dict[str, bytes], dict[str, str]]:
         """Send each site its message, wait ``deadline`` seconds: replies, and failures by name."""
+
+
+def collected(jobs: Mapping[str, Future[bytes]]) -> tuple[dict[str, bytes], dict[str, str]]:
+    """What came back in time, and why the rest did not."""
+    replies, failures = {}, {}
+    for name, job in jobs.items():
+        if not job.done():
+            failures[name] = LATE
+        elif (error := job.exception()) is not None:
+            failures[name] = str(error)
+        else:
+            replies[name] = job.result()
+    return replies, failures
