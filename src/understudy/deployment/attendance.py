@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,11 +15,10 @@ from understudy.runtime.flare import Address, FlareSite
 from understudy.runtime.greeting import Farewell, Terms, kind_of, run_of
 from understudy.runtime.participant import Participant
 from understudy.runtime.reach import awaited, probe
-from understudy.runtime.wire import encode_refusal
+from understudy.runtime.wire import answered
 
 __all__ = ["Attendant", "Attending", "attend"]
 
-_LOG = logging.getLogger(__name__)
 _LOOK = 0.5  # seconds between looks at the connection
 _LAST_WORDS = 1.0  # seconds for the last reply to get out
 _THERE = "connected to the server"
@@ -49,16 +47,7 @@ class Attendant:
         """The reply, or a refusal that says why in words that hold nothing of the rows."""
         heard = time.time()  # it may have to wait until an earlier message is answered
         with self._lock:
-            try:
-                return self._answer(data, heard)
-            except UnderstudyError as error:
-                return self._refusal(str(error))
-            except Exception:  # its words may hold what rows say: they stay here
-                _LOG.exception("site %s could not answer", self.name)
-                return self._refusal("an error at the site")
-
-    def _refusal(self, reason: str) -> bytes:
-        return encode_refusal(reason, self.joining.agreement, self.name)
+            return answered(lambda: self._answer(data, heard), self.joining.agreement, self.name)
 
     def _answer(self, data: bytes, heard: float) -> bytes:
         kind, run = kind_of(data), run_of(data)

@@ -36,7 +36,7 @@ from understudy.rng import NoiseSource, Streams
 from understudy.runtime.flare import FlareTransport, check_flare
 from understudy.runtime.greeting import Farewell, Terms, kind_of, run_of
 from understudy.runtime.networked import Networked
-from understudy.runtime.wire import Agreement, encode_refusal
+from understudy.runtime.wire import Agreement, answered
 from understudy.runtime.workers import Spread, Worker, check_spread, rows_hash, worker_of
 from understudy.simulation.budgets import begin
 from understudy.simulation.journal import Journal
@@ -143,15 +143,15 @@ class Holding:
     def handle(self, data: bytes) -> bytes:
         """The reply, or a refusal that says why."""
         heard = time.time()
-        try:
-            kind, run = kind_of(data), run_of(data)
-            if kind == "hello":
-                return self._welcome(data, run, heard)
-            if self._worker is None or self._worker.run != run:
-                raise WireError("a run that this worker was greeted for", "another", "start again")
-            return self._farewell(data) if kind == "bye" else self._worker.handle(data)
-        except UnderstudyError as error:
-            return encode_refusal(str(error), self.terms.agreement, self.name)
+        return answered(lambda: self._answer(data, heard), self.terms.agreement, self.name)
+
+    def _answer(self, data: bytes, heard: float) -> bytes:
+        kind, run = kind_of(data), run_of(data)
+        if kind == "hello":
+            return self._welcome(data, run, heard)
+        if self._worker is None or self._worker.run != run:
+            raise WireError("a run that this worker was greeted for", "another", "start again")
+        return self._farewell(data) if kind == "bye" else self._worker.handle(data)
 
     def _welcome(self, data: bytes, run: str, heard: float) -> bytes:
         theirs = Terms.decode(data, "hello", self.name)

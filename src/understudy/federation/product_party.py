@@ -18,7 +18,6 @@ import torch
 from understudy.errors import WireError
 from understudy.federation.secure.keys import (
     ANNOUNCED,
-    Announced,
     Primitives,
     channel,
     lock,
@@ -92,9 +91,13 @@ class ProductParty:
         """Its number among the parties."""
         return self.identity.client
 
+    @property
+    def _party(self) -> Party:
+        return Party(self.identity, self.roster, self.primitives)
+
     def keys(self, place: Place, task: bytes) -> tuple[Session, bytes]:
         """Leg 1: fresh keys for a round in which the task with this hash is announced."""
-        return Party(self.identity, self.roster, self.primitives).keys(place, task)
+        return self._party.keys(place, task)
 
     def matrices(
         self, place: Place, session: Session, told: bytes, rows: np.ndarray
@@ -107,7 +110,7 @@ class ProductParty:
         if announced[self.client] != session.keys[self.client] or len(dealt) < 32:
             raise WireError("this party's own keys and a seed", "others", "leave the round")
         session = replace(session, keys=dict(enumerate(announced)), held={self.client: dealt})
-        self._check_keys(place, session)
+        self._party.check_keys(place, session.task, session.keys)
         masked = rows.view(np.uint64) - hidden(place, dealt[:32], self.client, *rows.shape)
         key, bound = os.urandom(32), _bound(place, session, self.client)
         locked = b"".join(
@@ -173,23 +176,8 @@ class ProductParty:
 
     def _agreed(self, session: Session, purpose: str) -> list[tuple[int, bytes]]:
         """What this party and each other alone know, for channels or for masks."""
-        secret = session.channel if purpose == "channel" else session.mask
-        peers = [i for i in range(len(self.roster)) if i != self.client]
-        own, *others = (
-            getattr(Announced.read(session.keys[i]), purpose) for i in (self.client, *peers)
-        )
-        return list(zip(peers, self.primitives.agree(secret, own, others), strict=True))
-
-    def _check_keys(self, place: Place, session: Session) -> None:
-        for client, data in session.keys.items():
-            each = Announced.read(data)
-            statement = each.statement(place, client, session.task)
-            if not self.primitives.signed(self.roster, client, statement, each.signature):
-                raise WireError(
-                    "keys that the parties signed for this round, study and task",
-                    "others",
-                    "leave the round",
-                )
+        peers = np.array([i for i in range(len(self.roster)) if i != self.client])
+        return list(self._party.agreed(session, purpose, peers))
 
 
 def _bound(place: Place, session: Session, sender: int) -> bytes:

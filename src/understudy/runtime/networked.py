@@ -30,15 +30,29 @@ from understudy.runtime.wire import (
     encode_task,
 )
 
-__all__ = ["Networked"]
+__all__ = ["Elsewhere", "Networked"]
 
 Answer = TypeVar("Answer")
 Encode = Callable[[int, Envelope], bytes]  # the message to a site, by its number
 Decode = Callable[[bytes, Envelope], Answer]
 
 
+class Elsewhere:
+    """What a runtime need not do for sites that count their own rounds, and keep what is theirs."""
+
+    def count_void(self, cohort: np.ndarray, round: int) -> None:
+        """Sites know."""
+
+    def save(self) -> State:
+        """Nothing is kept here."""
+        return {}
+
+    def restore(self, saved: State) -> None:
+        """Nothing was saved."""
+
+
 @dataclass
-class Networked:
+class Networked(Elsewhere):
     """The server's end. ``failures`` says why sites were left out of the last exchange."""
 
     transport: Transport
@@ -140,16 +154,6 @@ class Networked:
             except WireError as error:
                 self.failures[name] = str(error)
         return good
-
-    def count_void(self, cohort: np.ndarray, round: int) -> None:
-        """Sites count their own rounds."""
-
-    def save(self) -> State:
-        """Nothing: sites keep what is theirs."""
-        return {}
-
-    def restore(self, saved: State) -> None:
-        """Nothing was saved."""
 
 
 _REFUSED = "refused"

@@ -16,7 +16,7 @@ from threading import Lock
 
 import numpy as np
 
-from understudy.errors import BudgetError, UnderstudyError, WireError
+from understudy.errors import BudgetError, WireError
 from understudy.federation.masking import layout_of, place_of, task_hash
 from understudy.federation.product_party import (
     PRODUCT_LEGS,
@@ -34,8 +34,8 @@ from understudy.runtime.store import Kept, Store
 from understudy.runtime.wire import (
     Agreement,
     Envelope,
+    answered,
     decode_call,
-    encode_refusal,
     encode_sealed,
     encode_told,
 )
@@ -70,17 +70,14 @@ class Participant:
     def handle(self, data: bytes) -> bytes:
         """The reply to a message: a sealed update, a leg's answer, or a refusal that says why."""
         with self._lock:
-            try:
-                task, told, envelope = decode_call(data, self.agreement, self.name)
-                self._check_turn(envelope, self.store.kept)
-                if envelope.leg or self._legs(envelope.round):
-                    return self._answer_leg(task, told, envelope)
-                return self._answer(task, envelope)
-            except UnderstudyError as error:
-                return encode_refusal(str(error), self.agreement, self.name)
-            except Exception:  # its words may hold what rows say: they stay here
-                _LOG.exception("site %s could not answer", self.name)
-                return encode_refusal("an error at the site", self.agreement, self.name)
+            return answered(lambda: self._called(data), self.agreement, self.name)
+
+    def _called(self, data: bytes) -> bytes:
+        task, told, envelope = decode_call(data, self.agreement, self.name)
+        self._check_turn(envelope, self.store.kept)
+        if envelope.leg or self._legs(envelope.round):
+            return self._answer_leg(task, told, envelope)
+        return self._answer(task, envelope)
 
     def _legs(self, round: int) -> tuple[str, ...]:
         """Those of this round; none where it has one exchange."""

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeGuard, get_args
 
@@ -23,7 +24,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from understudy.errors import WireError
+from understudy.errors import UnderstudyError, WireError
 from understudy.federation.recipe import Recipe, Task
 from understudy.privacy.clip import Receipt, Sealed
 from understudy.privacy.terms import Kind
@@ -35,6 +36,7 @@ __all__ = [
     "Agreement",
     "Envelope",
     "Refused",
+    "answered",
     "decode_arrays",
     "decode_call",
     "decode_sealed",
@@ -50,6 +52,7 @@ __all__ = [
     "unpack",
 ]
 
+_LOG = logging.getLogger(__name__)
 MAGIC = b"UNDY"
 VERSION = 3
 MAX_HEADER = 1 << 20
@@ -220,6 +223,21 @@ def encode_refusal(reason: str, agreement: Agreement, site: str) -> bytes:
     """Why a site sends nothing: one of our own messages, which never holds a record's values."""
     header = {"message": "refusal", **asdict(agreement), "site": site, "reason": reason}
     return pack(header, encode_arrays({}))
+
+
+def answered(answer: Callable[[], bytes], agreement: Agreement, site: str) -> bytes:
+    """What a site answers, or a refusal that says why.
+
+    Words of errors that are not ours may hold what rows say: they stay at the site.
+    """
+    try:
+        return answer()
+    except UnderstudyError as error:
+        reason = str(error)
+    except Exception:
+        _LOG.exception("site %s could not answer", site)
+        reason = "an error at the site: see its output"
+    return encode_refusal(reason, agreement, site)
 
 
 def decode_sealed(data: bytes, envelope: Envelope) -> Sealed:

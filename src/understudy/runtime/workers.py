@@ -13,7 +13,6 @@ may be that of one site. Claims say so (``ran``).
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from threading import Lock
@@ -23,28 +22,27 @@ import numpy as np
 import torch
 
 from understudy.data.shards import Shards
-from understudy.errors import StudyError, UnderstudyError, WireError
+from understudy.errors import StudyError, WireError
 from understudy.federation.gather import GROUPS, Ask, PlainSum, Reply, Subtotal, group_of
 from understudy.federation.recipe import State, Task
 from understudy.federation.sites import Sites
 from understudy.privacy.plan import PrivacyPlan
 from understudy.runtime.in_process import InProcess
-from understudy.runtime.networked import Networked
+from understudy.runtime.networked import Elsewhere, Networked
 from understudy.runtime.wire import (
     MAX_BODY,
     Agreement,
     Envelope,
+    answered,
     decode_arrays,
     decode_call,
     encode_arrays,
-    encode_refusal,
     encode_told,
     malformed,
 )
 
 __all__ = ["Spread", "Worker", "check_spread", "rows_hash", "worker_of"]
 
-_LOG = logging.getLogger(__name__)
 _ROWS, _SUMS = "rows", "sums"  # the legs
 _RECEIVED = "received"  # beside the parts of a group
 _DOUBLE = 8  # bytes of a number in a sum
@@ -85,7 +83,7 @@ def rows_hash(data: Shards) -> bytes:
 
 
 @dataclass
-class Spread:
+class Spread(Elsewhere):
     """The server's end: the engine's runtime, and its `Gather`. ``networked`` has the workers."""
 
     plan: PrivacyPlan
@@ -129,16 +127,6 @@ class Spread:
         """Workers send sums alone."""
         raise WireError("a question for sums", "one for single updates", "fix the recipe's plan")
 
-    def count_void(self, cohort: np.ndarray, round: int) -> None:
-        """Nothing: workers count the rounds of their sites."""
-
-    def save(self) -> State:
-        """Nothing: a simulation that was cut short is started again."""
-        return {}
-
-    def restore(self, saved: State) -> None:
-        """Nothing was saved."""
-
 
 @dataclass
 class Worker:
@@ -156,16 +144,10 @@ class Worker:
     def handle(self, data: bytes) -> bytes:
         """The reply to a message of the server: a sum for each group, or a refusal."""
         with self._lock:
-            try:
-                task, told, envelope = decode_call(data, self.agreement, self.name)
-                return self._answer(task, told, envelope)
-            except UnderstudyError as error:
-                return encode_refusal(str(error), self.agreement, self.name)
-            except Exception:
-                _LOG.exception("%s could not answer", self.name)
-                return encode_refusal("an error: see its output", self.agreement, self.name)
+            return answered(lambda: self._answer(data), self.agreement, self.name)
 
-    def _answer(self, task: Task, told: bytes, envelope: Envelope) -> bytes:
+    def _answer(self, data: bytes) -> bytes:
+        task, told, envelope = decode_call(data, self.agreement, self.name)
         if envelope.leg not in (_ROWS, _SUMS):
             raise WireError("a question for sums", "another", "use understudy serve --simulate")
         if envelope.leg == _ROWS:

@@ -10,7 +10,7 @@ same three sets of sites that it was told itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -66,12 +66,12 @@ class Party:
         peers = graph.peers(self.client)
         keys = dict(zip(peers.tolist(), cut(rest, ANNOUNCED, len(peers)), strict=True))
         keys[self.client] = session.keys[self.client]
-        self._check_keys(place, session.task, keys)
+        self.check_keys(place, session.task, keys)
         session = replace(session, called=pack(called), keys=keys)
         mine, bound = self._split(graph, session), agreed_on(place, session)
         sent = b"".join(
             lock(channel(place, agreed, self.client, peer), mine[peer], bound)
-            for peer, agreed in self._agreed(session, "channel", peers)
+            for peer, agreed in self.agreed(session, "channel", peers)
         )
         return replace(session, held={self.client: mine[self.client]}), sent
 
@@ -83,7 +83,7 @@ class Party:
         if len(peers) + 1 < graph.threshold:
             raise _few(graph.threshold, "sites that share secrets with this one")
         held, bound = dict(session.held), agreed_on(place, session)
-        agreements = self._agreed(session, "channel", peers)
+        agreements = self.agreed(session, "channel", peers)
         for (peer, agreed), sent in zip(agreements, cut(rest, SEALED, len(peers)), strict=True):
             held[peer] = unlock(channel(place, agreed, peer, self.client), sent, bound)
         return replace(session, sharing=pack(sharing), held=held)
@@ -96,7 +96,7 @@ class Party:
         add_mask(row, own_mask(place, session.own, self.client))
         sharing = unpack(session.sharing, len(self.roster))
         peers = _those(self._graph(place, session).peers(self.client), sharing)
-        for peer, agreed in self._agreed(session, "mask", peers):
+        for peer, agreed in self.agreed(session, "mask", peers):
             sign = 1 if self.client < peer else -1
             add_mask(row, pair_mask(place, agreed, self.client, peer), sign)
         return Sealed("masked", sealed.round, layout.split(row), sealed.receipts)
@@ -144,7 +144,7 @@ class Party:
         mask = split(session.mask, graph.threshold, len(holders))
         return {i: a + b for i, a, b in zip(holders, own, mask, strict=True)}
 
-    def _agreed(
+    def agreed(
         self, session: Session, purpose: str, peers: np.ndarray
     ) -> Iterator[tuple[int, bytes]]:
         """What this site and each of these peers alone know, for channels or for masks."""
@@ -155,7 +155,8 @@ class Party:
         )
         return zip(peers.tolist(), self.primitives.agree(secret, own, others), strict=True)
 
-    def _check_keys(self, place: Place, task: bytes, keys: dict[int, bytes]) -> None:
+    def check_keys(self, place: Place, task: bytes, keys: Mapping[int, bytes]) -> None:
+        """Refuse keys that are not signed for this place and task, and one key for two sites."""
         read = {client: Announced.read(data) for client, data in keys.items()}
         for client, each in read.items():
             statement = each.statement(place, client, task)
