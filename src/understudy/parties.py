@@ -64,7 +64,6 @@ class Parties:
         return len(self.names)
 
     def number(self, name: str) -> int:
-        """Which party this is, from 0."""
         return self.names.index(name)
 
     def schema_of(self, party: int) -> Schema:

@@ -63,7 +63,7 @@ def test_latents_have_the_margin_and_their_classes_the_measured_means(spike: flo
         np.full(2, 1e-3),
     )
     latent = fit(known, seen)
-    chance = np.diff(ndtr((latent.cuts - latent.mean[:, None]) / latent.std[:, None]), axis=1)
+    chance = np.diff(ndtr((latent.at(known) - latent.mean[:, None]) / latent.std[:, None]), axis=1)
     assert seen.weight @ chance == pytest.approx(np.diff(known), abs=2e-3)
     assert chance @ levels(known) == pytest.approx(seen.mean, abs=0.02)
     zeros = [float((x[~y] == 0).mean()), float((x[y] == 0).mean())]

@@ -80,7 +80,6 @@ class Aligning:
 
     @property
     def name(self) -> str:
-        """As the server calls it."""
         return self.roster.names[self.identity.client]
 
     @cached_property

@@ -40,7 +40,6 @@ class Attendant:
 
     @property
     def name(self) -> str:
-        """Of the site."""
         return self.joining.name
 
     def handle(self, data: bytes) -> bytes:

@@ -65,12 +65,10 @@ class Joining:
 
     @property
     def name(self) -> str:
-        """Of the site."""
         return self.sites.names[0]
 
     @property
     def agreement(self) -> Agreement:
-        """What both ends must have in common."""
         return Agreement.of(self.study.hash, self.recipe)
 
     @property

@@ -154,17 +154,14 @@ class Keys:
 
     @property
     def ca(self) -> Path:
-        """The authority's certificate."""
         return self.folder / CA_CERT
 
     @property
     def cert(self) -> Path:
-        """This party's certificate."""
         return self.folder / TLS_CERT
 
     @property
     def key(self) -> Path:
-        """This party's TLS key."""
         return self.folder / TLS_KEY
 
     @property
@@ -340,9 +337,7 @@ def _damaged(path: Path) -> KeysError:
 def write_private(path: Path, key: Key | Ed25519PrivateKey) -> None:
     """A new file that only its owner can read; one that exists is never touched."""
     data = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -68,7 +68,6 @@ class Reception:
 
     @property
     def names(self) -> Sequence[str]:
-        """Of all sites."""
         return [site.name for site in self.report.status.sites]
 
     def open(self, least: int | None = None) -> None:

@@ -77,7 +77,6 @@ class Serving:
 
     @property
     def address(self) -> Address:
-        """Where this server listens."""
         keys = self.keys
         tls = None if keys is None else Tls(keys.ca, keys.cert, keys.key, keys.name)
         return Address(self.host, self.port, tls)

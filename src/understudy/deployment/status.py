@@ -119,7 +119,6 @@ class Status:
 
     @classmethod
     def read(cls, folder: Path) -> Status:
-        """The last status that was written."""
         try:
             return cls.parse(json.loads((folder / FILE).read_text(encoding="utf-8")))
         except FileNotFoundError as error:

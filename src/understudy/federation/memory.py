@@ -46,7 +46,6 @@ class SiteMemory:
         return self._unflatten(torch.from_numpy(rows))
 
     def scatter(self, clients: np.ndarray, memory: dict[str, Tensor]) -> None:
-        """Keep the memory of these sites."""
         if not self._shapes:
             return
         rows = _flatten({name: memory[name] for name in self._shapes})
@@ -86,7 +85,6 @@ class SiteMemory:
         }
 
     def close(self) -> None:
-        """Close the file, if there is one."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -102,17 +100,14 @@ class Memories:
             memory.touched = self.touched[i : i + 1]
 
     def gather(self, clients: np.ndarray) -> dict[str, Tensor]:
-        """The memory of one party, ``[1, …]``."""
         (client,) = clients.tolist()
         return self._each[client].gather(_ALONE)
 
     def scatter(self, clients: np.ndarray, memory: dict[str, Tensor]) -> None:
-        """Keep the memory of one party."""
         (client,) = clients.tolist()
         self._each[client].scatter(_ALONE, memory)
 
     def close(self) -> None:
-        """Close all files."""
         for memory in self._each:
             memory.close()
 

@@ -48,17 +48,14 @@ class Then:
 
     @property
     def info(self) -> RecipeInfo:
-        """The second recipe is the one the study names."""
         return self.second.info
 
     @property
     def schema(self) -> Schema:
-        """The public schema of the rows."""
         return self.second.schema
 
     @property
     def plan(self) -> PrivacyPlan:
-        """Both phases."""
         return self.second.plan
 
     @property
@@ -67,11 +64,9 @@ class Then:
         return getattr(self.second, "form", None)
 
     def init(self, *, rng: Streams) -> State:
-        """The first phase's state."""
         return {**self.first.init(rng=rng), _DONE: torch.zeros(1)}
 
     def memory(self, site: str) -> State:
-        """The second phase's."""
         return self.second.memory(site)
 
     def task(self, state: State, round: int) -> Task:
@@ -88,7 +83,6 @@ class Then:
         return self.second.task(state, round - self.plan.first)
 
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
-        """The phase of the round at hand."""
         if site.round >= self.plan.first:
             return self.second.local(task, site)
         return self.first.local(task, site)[0], site.memory
@@ -106,5 +100,4 @@ class Then:
         return self.second.begin(made, rng=rng.child("begin"))
 
     def finish(self, state: State, *, rng: Streams) -> Any:
-        """What the second phase releases."""
         return self.second.finish(state, rng=rng)

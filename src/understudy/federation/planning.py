@@ -133,9 +133,7 @@ def _check_shares(study: Study, trust: Trust) -> None:
     if trust == "distributed" and (asked := shares(study)[0]) < 3:
         why = "; of two sites, each would learn what the other sent" if asked == 2 else ""
         raise StudyError(
-            "three sites or more for noise in shares",
-            f"{asked}",
-            f'set trust = "local"{why}',
+            "three sites or more for noise in shares", f"{asked}", f'set trust = "local"{why}'
         )
     if trust == "distributed" and study.privacy.colluders is None:
         _check_colluders(study)

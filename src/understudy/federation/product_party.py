@@ -16,13 +16,7 @@ import numpy as np
 import torch
 
 from understudy.errors import WireError
-from understudy.federation.secure.keys import (
-    ANNOUNCED,
-    Primitives,
-    channel,
-    lock,
-    unlock,
-)
+from understudy.federation.secure.keys import ANNOUNCED, Primitives, channel, lock, unlock
 from understudy.federation.secure.masks import add_mask, derive
 from understudy.federation.secure.party import Party, cut, pair_mask
 from understudy.federation.secure.roster import Identity, Place, Roster
@@ -88,7 +82,6 @@ class ProductParty:
 
     @property
     def client(self) -> int:
-        """Its number among the parties."""
         return self.identity.client
 
     @property

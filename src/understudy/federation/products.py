@@ -230,7 +230,6 @@ class Together:
     def leg(
         self, leg: str, round: int, messages: Messages, task: Task | None = None
     ) -> dict[int, bytes]:
-        """Every party's answer."""
         clients = np.array(sorted(messages))
         if leg == "keys":
             clients = self.sites.join(clients, round)
@@ -247,7 +246,6 @@ class Together:
         return reply
 
     def sealed(self, leg: str, task: Task, round: int, messages: Messages) -> Mapping[int, Sealed]:
-        """Every party's shares."""
         return {
             i: sealed_products(
                 self.parties[i],

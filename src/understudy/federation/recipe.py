@@ -125,5 +125,4 @@ class Summed(Stateless):
     info: ClassVar[RecipeInfo]
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
-        """Keep the noisy sums."""
         return {**state, **total}

@@ -12,12 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from understudy.errors import PrivacyError
-from understudy.privacy.account import (
-    Event,
-    cost,
-    rdp_epsilon,
-    round_up,
-)
+from understudy.privacy.account import Event, cost, rdp_epsilon, round_up
 from understudy.privacy.columns import OTHERS, column_caveats, column_claims, known_batches
 from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.integer import IntegerGaussian, default_shares
@@ -128,7 +123,6 @@ class Claim:
         return f"whether any one {self.unit} took part"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able form, with the sentence."""
         return {**asdict(self), "words": self.words}
 
 

@@ -79,11 +79,9 @@ class Clipped(ABC):
         return torch.isfinite(norm) & (norm <= self.bound * (1 + 1e-6) if seen else True)
 
     def start(self, part: Part) -> Tensor:
-        """Zeros in double."""
         return empty_sum(part)
 
     def accumulate(self, total: Tensor, sent: Tensor) -> None:
-        """The sum."""
         add_in_order(total, sent)
 
     def bytes(self, part: Part) -> int:
@@ -91,7 +89,6 @@ class Clipped(ABC):
         return 8 * math.prod(part.shape)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able form."""
         return dict(self.__dict__)
 
 

@@ -54,7 +54,6 @@ class DiscreteGaussian:
 
     @property
     def std(self) -> float:
-        """σ."""
         return math.sqrt(self.variance)
 
     @cached_property

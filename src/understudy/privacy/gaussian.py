@@ -45,24 +45,20 @@ class Plain(Clipped):
         """Anything goes."""
 
     def seal(self, value: Tensor | Bounded, use: Use) -> tuple[Tensor, tuple[Receipt, ...]]:
-        """The value itself."""
         if use.part.where == "step" and isinstance(value, Tensor):
             return value, ()
         return self.bounded(value, use).value, ()
 
     def add_noise(self, bounded: Bounded, use: Use) -> tuple[Tensor, tuple[Receipt, ...]]:
-        """None is added."""
         return bounded.value.double(), ()
 
     def complete(self, total: Tensor, use: Use) -> tuple[Tensor, tuple[Receipt, ...]]:
-        """The sum as it is."""
         return total, ()
 
     def receipt(self, part: Part, unit: Unit, round: int, source: str) -> None:
         """Nothing is charged."""
 
     def admits(self, receipt: Receipt) -> bool:
-        """No receipt can be of this."""
         return False
 
     def event(self, part: Part, phase: Phase, *, factor: float, amplified: bool) -> Event:
@@ -70,15 +66,12 @@ class Plain(Clipped):
         return Event((0.0,), None, phase.participations)
 
     def std_of_sum(self, part: Part, phase: Phase) -> float:
-        """No noise."""
         return 0.0
 
     def with_noise(self, noise: float) -> Plain:
-        """There is none to change."""
         return self
 
     def describe(self, part: Part) -> str:
-        """What is done to it, if anything."""
         limit = f", clipped to norm {self.bound:.4g}" if self.bound < NO_BOUND else ""
         return f"{part.name}: sent as it is{limit}"
 
@@ -148,7 +141,6 @@ class Gaussian(Noised):
         return self.std * math.sqrt(1.0 if part.where == "server" else phase.cohort)
 
     def describe(self, part: Part) -> str:
-        """Bound, noise, and who adds it."""
         who = "by the server" if part.where == "server" else "by the site"
         steps = f" in each of {self.steps} step(s) a round" if part.where == "step" else ""
         batches = f", batches by coin flips at rate {self.rate:.3g}" if self.rate else ""

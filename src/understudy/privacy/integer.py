@@ -203,7 +203,6 @@ class IntegerGaussian(Noised):
         return ((flat >= 0) & (flat < 2 ** self.bits(part))).all(dim=1)
 
     def start(self, part: Part) -> Tensor:
-        """Zeros, in whole numbers."""
         return torch.zeros(part.shape, dtype=torch.int64)
 
     def accumulate(self, total: Tensor, sent: Tensor) -> None:
@@ -235,11 +234,9 @@ class IntegerGaussian(Noised):
         return grid.spacing * math.sqrt(self.asked * (grid.variance + 0.25))
 
     def bytes(self, part: Part) -> int:
-        """Numbers below the modulus."""
         return self.bits(part) // 8 * math.prod(part.shape)
 
     def describe(self, part: Part) -> str:
-        """Bound, noise, and how it is shared."""
         batches = f", batches by coin flips at rate {self.rate:.3g}" if self.rate else ""
         return (
             f"{part.name}: clipped to norm {self.bound:.4g}, whole numbers of {self.bits(part)} "
@@ -248,7 +245,6 @@ class IntegerGaussian(Noised):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able form."""
         return dict(self.__dict__)
 
 

@@ -277,7 +277,6 @@ class Ledger:
             self.append("release", {"run": run, "head": head, "model": model})
 
     def close(self) -> None:
-        """Release the lock."""
         self._file.close()
 
     def __enter__(self) -> Ledger:

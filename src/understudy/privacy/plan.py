@@ -65,7 +65,6 @@ class Part:
         return self.where != "step" and mechanism.epsilon is None and not mechanism.rate
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able form."""
         mechanism = {"name": self.mechanism.name, **self.mechanism.to_dict()}
         found = {**self.__dict__, "shape": list(self.shape), "mechanism": mechanism}
         return found if self.party is not None else {k: found[k] for k in found if k != "party"}
@@ -167,12 +166,10 @@ class Phase:
         return (*merged, *(event for part, event in found if not (part.joint or together)))
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able form."""
         return {**self.__dict__, "parts": [part.to_dict() for part in self.parts]}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Phase:
-        """Inverse of `to_dict`."""
         return cls(**{**data, "parts": tuple(Part.from_dict(part) for part in data["parts"])})
 
 
@@ -205,7 +202,6 @@ class PrivacyPlan:
 
     @property
     def sites(self) -> int:
-        """How many sites there are."""
         return self.own.sites
 
     @property

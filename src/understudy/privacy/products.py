@@ -158,7 +158,6 @@ class Products:
         return ((sent >= 0) & (sent < 2**MODULUS)).all(dim=1)
 
     def start(self, part: Part) -> Tensor:
-        """Zeros, in whole numbers."""
         return torch.zeros(part.shape, dtype=torch.int64)
 
     def accumulate(self, total: Tensor, sent: Tensor) -> None:
@@ -184,7 +183,6 @@ class Products:
         return math.prod(part.shape) * (lattice(LATTICE**2) + 2 * TAIL)
 
     def event(self, part: Part, phase: Phase, *, factor: float, amplified: bool) -> Event:
-        """One Gaussian over all blocks."""
         return Event((self.noise / factor,), None, phase.participations, gap=self.gap(part))
 
     def std_of_sum(self, part: Part, phase: Phase) -> float:
@@ -192,7 +190,6 @@ class Products:
         return math.sqrt(self.variances[0]) / SCALE**2
 
     def with_noise(self, noise: float) -> Products:
-        """The same with multiplier z."""
         return replace(self, noise=noise)
 
     def bytes(self, part: Part) -> int:
@@ -201,7 +198,6 @@ class Products:
         return 8 * (self.most * widest + widest * total)
 
     def describe(self, part: Part) -> str:
-        """Bound, noise, and who adds it."""
         return (
             f"{part.name}: products of {sum(self.widths)} features at {len(self.widths)} parties, "
             f"squared norm at most {self.bound:.4g} a record, noise z = {self.noise:.4g} added by "
@@ -209,5 +205,4 @@ class Products:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able form."""
         return {**self.__dict__, "widths": list(self.widths), "norms": list(self.norms)}

@@ -49,7 +49,6 @@ class Pure(ABC):
             )
 
     def start(self, part: Part) -> Tensor:
-        """Zeros in double."""
         return empty_sum(part)
 
     def complete(self, total: Tensor, use: Use) -> tuple[Tensor, tuple[Receipt, ...]]:
@@ -71,15 +70,12 @@ class Pure(ABC):
         return Event((), None, phase.participations, self.epsilon)
 
     def std_of_sum(self, part: Part, phase: Phase) -> float:
-        """No noise."""
         return 0.0
 
     def with_noise(self: P, noise: float) -> P:
-        """There is none to change."""
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able form."""
         return dict(self.__dict__)
 
 

@@ -60,7 +60,6 @@ class Response(Pure):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """One bit per site."""
         return ()
 
     def seal(self, value: Tensor | Bounded, use: Use) -> tuple[Tensor, tuple[Receipt, ...]]:
@@ -73,15 +72,12 @@ class Response(Pure):
         return sent <= 1 if sent.dim() == 1 and sent.dtype == torch.uint8 else None
 
     def accumulate(self, total: Tensor, sent: Tensor) -> None:
-        """How many said yes."""
         add_in_order(total, sent)
 
     def bytes(self, part: Part) -> int:
-        """The bit travels as one byte."""
         return 1
 
     def describe(self, part: Part) -> str:
-        """How often it is true."""
         price = round_up(self.epsilon)
         return f"{part.name}: one bit, true with chance {self.truth:.3g}, ε = {price}"
 

@@ -109,7 +109,6 @@ class Selection(Pure):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of an update."""
         return (self.size,)
 
     @property

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from understudy.errors import StudyError
 from understudy.federation.info import RecipeInfo
@@ -17,19 +17,9 @@ from understudy.study import Study
 
 if TYPE_CHECKING:
     from understudy.federation.recipe import Recipe
+    from understudy.release.rebuild import Known
 
 __all__ = ["RECIPES", "build", "infos"]
-
-
-class Builder(Protocol):
-    """What makes a recipe from a study: a recipe's class, or an entry of the list below."""
-
-    @property
-    def info(self) -> RecipeInfo:
-        """What the recipe is."""
-
-    def build(self, study: Study) -> Recipe:
-        """The recipe a study asks for."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +35,7 @@ class Listed:
         return found
 
 
-RECIPES: dict[str, Builder] = {name: Listed(info) for name, info in CATALOGUE.items()}
+RECIPES: dict[str, Known] = {name: Listed(info) for name, info in CATALOGUE.items()}
 
 
 def infos() -> dict[str, RecipeInfo]:

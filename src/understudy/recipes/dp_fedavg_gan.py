@@ -48,7 +48,6 @@ class DpFedAvgGAN(Trained[DpFedAvgGANOptions]):
 
     @cached_property
     def pair(self) -> Adversaries:
-        """Generator and critic."""
         return _pair(self.schema, self.options)
 
     @property
@@ -57,7 +56,6 @@ class DpFedAvgGAN(Trained[DpFedAvgGANOptions]):
         return self.plan.own.parts[0].shape[0]
 
     def init(self, *, rng: Streams) -> State:
-        """Fresh nets, and the generator's optimiser."""
         made = layers.init(self.pair.generator.net, GENERATOR, rng=rng.torch("generator"))
         made = layers.stack(made, self.members)
         critic = layers.init(self.pair.critic.net, CRITIC, rng=rng.torch("critic"))
@@ -109,7 +107,6 @@ class DpFedAvgGAN(Trained[DpFedAvgGANOptions]):
         return {_AVERAGE + n: (1 - fresh) * state[_AVERAGE + n] + fresh * made[n] for n in made}
 
     def finish(self, state: State, *, rng: Streams) -> Generator:
-        """The moving average of the generators."""
         spec = self.pair.generator
         found = {name: state[_AVERAGE + name] for name in layers.shapes(spec.net, GENERATOR)}
         return gan.release(self.schema, spec, layers.flatten(spec.net, found, GENERATOR))

@@ -58,7 +58,6 @@ class Local:
         return Sgd(rate) if self.training.optimiser == "sgd" else Adam(rate)
 
     def draw(self, rows: batches.Holdings, *, rng: Draws) -> batches.Batches:
-        """The study's epochs, or the recipe's steps."""
         size, source = self.training.batch or _BATCH, rng.child("batches")
         if self.training.epochs:
             return batches.epochs(rows, self.training.epochs, size, rng=source)

@@ -44,7 +44,6 @@ class FedGP(Trained[FedGPOptions]):
 
     @cached_property
     def pair(self) -> Adversaries:
-        """Generator and critic."""
         return gan.adversaries(self.schema, self.options)
 
     @property
@@ -59,7 +58,6 @@ class FedGP(Trained[FedGPOptions]):
         return ServerOptimiser("generator", rounds, "sgd", 1.0, 0.0, average, "none")
 
     def init(self, *, rng: Streams) -> State:
-        """A fresh generator."""
         made = layers.init(self.pair.generator.net, GENERATOR, rng=rng.torch("net"))
         flat = layers.flatten(self.pair.generator.net, layers.stack(made, 1), GENERATOR)
         return self.server.start(flat[0])
@@ -72,7 +70,6 @@ class FedGP(Trained[FedGPOptions]):
         return {**critic, **{name: value[0] for name, value in state.items()}}
 
     def task(self, state: State, round: int) -> Task:
-        """The generator."""
         return Task({"generator": state["generator"]})
 
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
@@ -102,7 +99,6 @@ class FedGP(Trained[FedGPOptions]):
         return self.server.step(state, total["generator"])
 
     def finish(self, state: State, *, rng: Streams) -> Generator:
-        """The average of the last generators."""
         return gan.release(self.schema, self.pair.generator, self.server.released(state)[None])
 
 

@@ -42,7 +42,6 @@ class FedMarginals(Imposed):
 
     @property
     def form(self) -> str:
-        """What `plan` says."""
         what = "the label and two columns" if self.size.labelled else "two columns"
         return f"{self.size.pairs} tables of {what}, each column in up to {self.size.codes} codes"
 

@@ -60,7 +60,6 @@ class FedSTDG(SharedWAE[FedSTDGOptions]):
 
     @cached_property
     def spec(self) -> Autoencoder:
-        """Both nets."""
         return _spec(self.schema, self.options)
 
     @property
@@ -129,7 +128,6 @@ class FedSTDG(SharedWAE[FedSTDGOptions]):
         return own.fall * state["rate"], torch.zeros(2)
 
     def finish(self, state: State, *, rng: Streams) -> Generator:
-        """The decoder of the averaged last models."""
         decoder = self.decoder(self.server.released(state))
         return vae.decoder_release(self.schema, self.spec, decoder, vae.balance(self.schema))
 

@@ -43,17 +43,14 @@ class FedVAE(SharedVAE[FedVAEOptions]):
 
     @cached_property
     def spec(self) -> Autoencoder:
-        """Both nets."""
         return autoencoder(self.schema, self.options)
 
     @property
     def members(self) -> int:
-        """VAEs per site."""
         return self.plan.own.parts[0].shape[0]
 
     @property
     def how(self) -> Local:
-        """How sites train."""
         return Local(self.training, self.options.steps)
 
     def memory(self, site: str) -> State:

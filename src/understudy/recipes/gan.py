@@ -23,8 +23,8 @@ _FLAGS = ("boolean", "missing")
 def adversaries(schema: Schema, own: GANOptions, *, joint: bool = True) -> Adversaries:
     """The public nets for a schema: conditional, or blind to the label."""
     labels = schema.n_classes if joint else 0
-    shape, cosines = (schema.shape, _frequencies(schema, own)) if own.cosines else ((), ())
-    shape = shape if cosines else ()
+    cosines = vae.frequencies(schema, own.cosines)
+    shape = schema.shape if cosines else ()
     held = blocks(schema) if schema.kind == "table" else ()
     generator = GeneratorNet(
         schema.width,
@@ -38,13 +38,6 @@ def adversaries(schema: Schema, own: GANOptions, *, joint: bool = True) -> Adver
     )
     seen = (labels, own.critic_widths, own.loss, own.penalty, shape, cosines)
     return Adversaries(generator, Critic(schema.width, *seen), own.critic_steps)
-
-
-def _frequencies(schema: Schema, own: GANOptions) -> tuple[int, ...]:
-    """Kept per axis of an image; colours are kept whole."""
-    if schema.kind != "image":
-        return ()
-    return (*(min(own.cosines, n) for n in schema.shape[:2]), *schema.shape[2:])
 
 
 def _widths(kind: str, width: int) -> tuple[int, ...]:

@@ -25,6 +25,7 @@ __all__ = [
     "Cells",
     "Margin",
     "clean",
+    "cleaned",
     "codes",
     "margins",
     "most",
@@ -253,6 +254,18 @@ def total(noisy: Sequence[np.ndarray]) -> float:
     """How many rows the histograms hold: each says so, the more clearly the fewer its cells."""
     weights = np.array([1 / len(histogram) for histogram in noisy])
     return max(float(weights @ [h.sum() for h in noisy] / weights.sum()), 1.0)
+
+
+def cleaned(
+    found: Sequence[Margin], counts: np.ndarray, std: float, rows: float | None = None
+) -> list[np.ndarray]:
+    """Shares of the codes of every column, from all noisy counts side by side; see `clean`.
+
+    ``rows`` is how many there are, where more than these histograms say so.
+    """
+    each = [counts[span] for span in spans(found)]
+    rows = total(each) if rows is None else rows
+    return [clean(margin, noisy, rows, std) for margin, noisy in zip(found, each, strict=True)]
 
 
 def clean(margin: Margin, noisy: np.ndarray, rows: float, std: float) -> np.ndarray:

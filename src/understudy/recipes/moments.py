@@ -10,7 +10,7 @@ moments bear out.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -44,6 +44,15 @@ class Moments:
     def blur(self) -> np.ndarray:
         """The noise ``[C]`` on a mean of each class."""
         return self.sum_std / self.rows
+
+    def counted(self, label: np.ndarray, std: float) -> Moments:
+        """With counts weighed against those of the label's histogram, whose noise is ``std``."""
+        share = self.count_std**2 / max(self.count_std**2 + std**2, 1e-12)
+        return replace(
+            self,
+            counts=(1 - share) * self.counts + share * label,
+            count_std=math.hypot((1 - share) * self.count_std, share * std),
+        )
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from understudy.federation.site import Site
 from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes.catalogue import CATALOGUE
 from understudy.recipes.imposed import emission
-from understudy.recipes.margins import Margin, clean, codes, margins, spans, total
+from understudy.recipes.margins import Margin, cleaned, codes, margins
 from understudy.recipes.network import Network, conditional, dependence, given, grow
 from understudy.recipes.options import PrivBayesOptions
 from understudy.recipes.tables import cut, whole_numbers
@@ -92,7 +92,6 @@ class PrivBayes(Summed):
 
     @property
     def form(self) -> str:
-        """What `plan` says."""
         how = "given by the study" if self.given else "grown by noisy tables of all pairs"
         return f"a network of degree {self.sums.degree}, {how}; up to {self.sums.codes} codes each"
 
@@ -181,9 +180,7 @@ class PrivBayes(Summed):
     def _shares(self, state: State) -> list[np.ndarray]:
         """The cleaned histogram of every column."""
         counts = self._counts(state, "histograms")
-        each = [counts[span] for span in spans(self.sums.columns)]
-        rows, std = total(each), self._std("histograms")
-        return [clean(m, c, rows, std) for m, c in zip(self.sums.columns, each, strict=True)]
+        return cleaned(self.sums.columns, counts, self._std("histograms"))
 
     def _cuts(self, state: State) -> np.ndarray:
         """The code ``[columns, cells]`` of each cell of each column."""

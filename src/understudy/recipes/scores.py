@@ -66,14 +66,12 @@ class Scores:
 class Latent:
     """Class Gaussians behind one column, classes by ``weight``: ``mean`` and ``std`` ``[C]``.
 
-    ``cuts`` ``[K + 1]`` lie where the mixture of the classes reaches the column's distribution.
     ``clarity`` ``[C]`` is the correlation of latent and score: below 1 where values hold many rows.
     """
 
     weight: np.ndarray
     mean: np.ndarray
     std: np.ndarray
-    cuts: np.ndarray
     clarity: np.ndarray
 
     def at(self, level: np.ndarray) -> np.ndarray:
@@ -115,7 +113,7 @@ def fit(cumulative: np.ndarray, seen: Classes) -> Latent:
     chance = _chances(cuts, m, s)
     spread = (chance @ known**2 - (chance @ known) ** 2).clip(min=1e-4)
     clarity = _slope(cuts, m, s) @ known / np.sqrt(spread)
-    return Latent(weight, m, s, cuts, clarity.clip(0.3, 1))
+    return Latent(weight, m, s, clarity.clip(0.3, 1))
 
 
 def _centred(known: np.ndarray, share: np.ndarray, seen: Classes) -> tuple[np.ndarray, float]:

@@ -27,15 +27,7 @@ from understudy.rng import Streams
 from understudy.study import Study
 from understudy.training.server import ServerOptimiser
 
-__all__ = [
-    "VotedModel",
-    "both_signs",
-    "compact",
-    "folded",
-    "room",
-    "selection",
-    "selection_plan",
-]
+__all__ = ["VotedModel", "both_signs", "compact", "folded", "room", "selection", "selection_plan"]
 
 Options = TypeVar("Options", bound=SelectionOptions)
 _PLAIN_EPOCHS = 10  # without privacy
@@ -99,11 +91,9 @@ class VotedModel(Trained[Options]):
         return Local(replace(told, epochs=told.epochs or 1, optimiser=told.optimiser or "sgd"))
 
     def task(self, state: State, round: int) -> Task:
-        """The whole model is sent."""
         return Task({"model": state["model"]})
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
-        """θ ← θ + γ·mean vote."""
         return self.server.step(state, total["update"][None])
 
 

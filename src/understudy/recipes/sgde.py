@@ -59,7 +59,6 @@ class SGDE(SharedVAE[SGDEOptions]):
 
     @cached_property
     def spec(self) -> Autoencoder:
-        """Both nets of one class."""
         return _nets(self.schema, self.options)
 
     @property
@@ -73,7 +72,6 @@ class SGDE(SharedVAE[SGDEOptions]):
         return self.schema.n_classes
 
     def task(self, state: State, round: int) -> Task:
-        """The VAEs to start from."""
         return Task({"vaes": state["vaes"]})
 
     def local(self, task: Task, site: Site) -> tuple[Update, State]:

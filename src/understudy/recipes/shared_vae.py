@@ -52,7 +52,6 @@ class SharedVAE(Trained[Options]):
 
     @cached_property
     def spec(self) -> Autoencoder:
-        """Both nets."""
         return vae.autoencoder(self.schema, self.options)
 
     @property

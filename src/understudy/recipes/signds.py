@@ -57,7 +57,6 @@ class SignDS(VotedModel[SignDSOptions]):
 
     @cached_property
     def spec(self) -> ClassifierNet:
-        """The net."""
         return _net(self.schema, self.options)
 
     @property
@@ -74,7 +73,6 @@ class SignDS(VotedModel[SignDSOptions]):
         return torch.cat([torch.full((n,), (n / max(sizes)) ** _BALANCE) for n in sizes])
 
     def init(self, *, rng: Streams) -> State:
-        """A fresh net."""
         params = layers.stack(classifier.init(self.spec, rng=rng.torch("net")), 1)
         return self.server.start(layers.flatten(self.spec.net, params))
 
@@ -92,7 +90,6 @@ class SignDS(VotedModel[SignDSOptions]):
         return super().step(state, {"update": worth * total["update"]}, rng=rng)
 
     def finish(self, state: State, *, rng: Streams) -> Classifier:
-        """The average of the last models."""
         return Classifier.of(self.spec, self.server.released(state)[0])
 
     def _loss(self, params: Mapping[str, Tensor], batch: Batch) -> Tensor:

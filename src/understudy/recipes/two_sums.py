@@ -27,20 +27,10 @@ from understudy.federation.site import Site
 from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.integer import IntegerGaussian
 from understudy.privacy.plan import Phase, PrivacyPlan
-from understudy.recipes.behind import behind, pieces
+from understudy.recipes.behind import Behind, behind, pieces
 from understudy.recipes.catalogue import CATALOGUE
 from understudy.recipes.features import BOUND, COUNT, MEAN, Weights, norm, phi_width, within
-from understudy.recipes.margins import (
-    Margin,
-    clean,
-    codes,
-    margins,
-    most,
-    orders,
-    spans,
-    total,
-    used,
-)
+from understudy.recipes.margins import Margin, cleaned, codes, margins, most, orders, spans, used
 from understudy.recipes.moments import Moments, denoise, taken_apart
 from understudy.recipes.standing import Standing, standing
 from understudy.release.generator import Generator
@@ -51,6 +41,7 @@ __all__ = [
     "TwoSums",
     "bins_for",
     "completed_sum",
+    "copula",
     "hardened",
     "moments_plan",
     "noise_of",
@@ -84,7 +75,6 @@ class TwoSums(Summed):
 
     @property
     def form(self) -> str:
-        """What `plan` says."""
         first = "bounds, then " if self._finds_bounds else ""
         return f"{first}histograms (numbers in up to {self.bins} bins), then class moments"
 
@@ -124,10 +114,7 @@ class TwoSums(Summed):
         noisy = self._moments(state, known, place)
         found = denoise(noisy)
         made = behind(found, noisy, place, rng=rng.numpy("margins"))
-        arrays = {"mean": made.mean, "factor": made.factor, **pieces(place, made.numbers)}
-        tensors = {name: torch.from_numpy(value).float() for name, value in arrays.items()}
-        config = {"width": self.schema.width, **hardened(self.schema), "numbers": [*made.numbers]}
-        return Generator("copula", tensors, config, tuple(found.balance.tolist()))
+        return copula(self.schema, place, made, found.balance)
 
     @property
     def _size(self) -> int:
@@ -164,11 +151,10 @@ class TwoSums(Summed):
         found = self._margins(self.task(state, self.plan.length - 2))
         weight = math.sqrt(len(found))
         counts = completed_sum(state, "histograms") * weight
-        each = [counts[span] for span in spans(found)]
-        rows, std = total(each), noise_of(self._histograms) * weight
-        shares = np.zeros(len(counts))
-        for margin, span, histogram in zip(found, spans(found), each, strict=True):
-            shares[span] = clean(margin, histogram, rows, std)
+        std = noise_of(self._histograms) * weight
+        shares = np.zeros(len(counts))  # longer than the histograms where ranges were looked for
+        known = np.concatenate(cleaned(found, counts, std))
+        shares[: len(known)] = known
         return Known(found, shares, counts, std)
 
     def _moments(self, state: State, known: Known, place: Standing) -> Moments:
@@ -177,13 +163,7 @@ class TwoSums(Summed):
         noisy = taken_apart(sums, noise_of(self.plan.own), place.expected)
         if self.schema.n_classes == 1 or self.plan.unit == "site":  # clipped apart, counting unlike
             return noisy
-        share = noisy.count_std**2 / max(noisy.count_std**2 + known.std**2, 1e-12)
-        label = known.counts[spans(known.margins)[-1]]
-        return replace(
-            noisy,
-            counts=(1 - share) * noisy.counts + share * label,
-            count_std=math.hypot((1 - share) * noisy.count_std, share * known.std),
-        )
+        return noisy.counted(known.counts[spans(known.margins)[-1]], known.std)
 
 
 def completed_sum(state: State, part: str) -> np.ndarray:
@@ -262,6 +242,14 @@ def noise_of(phase: Phase) -> float:
     """Deviation in every coordinate of a phase's sum; where sites add noise, each adds its own."""
     part = phase.parts[0]
     return part.mechanism.std_of_sum(part, phase)
+
+
+def copula(schema: Schema, place: Standing, made: Behind, balance: np.ndarray) -> Generator:
+    """The release: these Gaussians behind columns with their own margins."""
+    arrays = {"mean": made.mean, "factor": made.factor, **pieces(place, made.numbers)}
+    tensors = {name: torch.from_numpy(value).float() for name, value in arrays.items()}
+    config = {"width": schema.width, **hardened(schema), "numbers": [*made.numbers]}
+    return Generator("copula", tensors, config, tuple(balance.tolist()))
 
 
 def hardened(schema: Schema) -> dict[str, Any]:

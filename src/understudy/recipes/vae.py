@@ -20,6 +20,7 @@ __all__ = [
     "autoencoder",
     "balance",
     "decoder_release",
+    "frequencies",
     "pack",
     "shapes",
     "size",
@@ -42,17 +43,16 @@ def autoencoder(
         net=own.net,
         norm="group" if own.norm == "group" else "none",
         shape=schema.shape,
-        cosines=_frequencies(schema, own) if own.net == "dense" else (),
+        cosines=frequencies(schema, own.cosines) if own.net == "dense" else (),
         loss="bce" if schema.kind == "image" else "gaussian",
         numeric=_numbers(schema),
     )
 
 
-def _frequencies(schema: Schema, own: NetOptions) -> tuple[int, ...]:
+def frequencies(schema: Schema, kept: int | None) -> tuple[int, ...]:
     """Kept per axis of an image or along a series; colours and channels are kept whole."""
     sides = {"image": 2, "series": 1, "table": 0}[schema.kind]
-    kept = {"image": 12, "series": 64, "table": 0}[schema.kind]
-    kept = kept if own.cosines is None else own.cosines
+    kept = {"image": 12, "series": 64, "table": 0}[schema.kind] if kept is None else kept
     if not (kept and sides):
         return ()
     return (*(min(kept, n) for n in schema.shape[:sides]), *schema.shape[sides:])
@@ -68,10 +68,7 @@ def _numbers(schema: Schema) -> tuple[int, ...]:
 
 def shapes(spec: Autoencoder, only: str = "") -> dict[str, tuple[int, ...]]:
     """Parameters of both nets, or of those under ``only``, in the order they are sent."""
-    both = {
-        **layers.shapes(spec.encoder, ENCODER),
-        **layers.shapes(spec.decoder, DECODER),
-    }
+    both = {**layers.shapes(spec.encoder, ENCODER), **layers.shapes(spec.decoder, DECODER)}
     return {name: shape for name, shape in both.items() if name.startswith(only)}
 
 

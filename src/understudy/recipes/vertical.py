@@ -29,12 +29,12 @@ from understudy.parties import Parties
 from understudy.privacy.integer import IntegerGaussian
 from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.privacy.products import Products
-from understudy.recipes.behind import behind, pieces
+from understudy.recipes.behind import behind
 from understudy.recipes.catalogue import CATALOGUE
-from understudy.recipes.margins import Margin, clean, codes, margins, spans, total
+from understudy.recipes.margins import Margin, cleaned, codes, margins, spans, total
 from understudy.recipes.moments import Gaussians, Moments, clean_pooled, shrink_means
 from understudy.recipes.standing import Standing, standing
-from understudy.recipes.two_sums import bins_for, completed_sum, hardened
+from understudy.recipes.two_sums import bins_for, completed_sum, copula
 from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Study
@@ -55,7 +55,6 @@ class OfParties(Summed):
 
     @cached_property
     def views(self) -> tuple[View, ...]:
-        """Of every party."""
         return views(self.held, self.bins)
 
 
@@ -66,7 +65,6 @@ class Vertical(OfParties):
 
     @property
     def form(self) -> str:
-        """What `plan` says."""
         return (
             f"histograms (numbers in up to {self.bins} bins), then products of the columns of "
             f"{len(self.held)} parties"
@@ -92,12 +90,9 @@ class Vertical(OfParties):
     def finish(self, state: State, *, rng: Streams) -> Generator:
         """Class Gaussians of one covariance, denoised, behind columns with their own margins."""
         place, noisy = self._place(state), self._moments(state)
-        found, noisy = pooled(noisy, self._place(state).expected)
+        found, noisy = pooled(noisy, place.expected)
         made = behind(found, noisy, place, rng=rng.numpy("margins"))
-        arrays = {"mean": made.mean, "factor": made.factor, **pieces(place, made.numbers)}
-        tensors = {name: torch.from_numpy(value).float() for name, value in arrays.items()}
-        config = {"width": self.schema.width, **hardened(self.schema), "numbers": [*made.numbers]}
-        return Generator("copula", tensors, config, tuple(found.balance.tolist()))
+        return copula(self.schema, place, made, found.balance)
 
     @cached_property
     def _cells(self) -> list[slice]:
@@ -114,11 +109,8 @@ class Vertical(OfParties):
 
     def _shares(self, state: State, party: int) -> np.ndarray:
         """The cleaned shares of a party's cells; how many rows there are is judged by all."""
-        found, (counts, std) = self.views[party].margins, self._counts(state, party)
-        rows, shares = self._rows(state), np.zeros(len(counts))
-        for margin, span in zip(found, spans(found), strict=True):
-            shares[span] = clean(margin, counts[span], rows, std)
-        return shares
+        found = self.views[party].margins
+        return np.concatenate(cleaned(found, *self._counts(state, party), self._rows(state)))
 
     def _rows(self, state: State) -> float:
         """How many rows there are, by all histograms."""
@@ -174,12 +166,7 @@ class Vertical(OfParties):
         assert party is not None
         counts, std = self._counts(state, party)
         label = counts[spans(self.views[party].margins)[-1]]
-        share = found.count_std**2 / (found.count_std**2 + std**2)
-        return replace(
-            found,
-            counts=(1 - share) * found.counts + share * label,
-            count_std=math.hypot((1 - share) * found.count_std, share * std),
-        )
+        return found.counted(label, std)
 
 
 @dataclass(frozen=True)

@@ -44,18 +44,15 @@ class VerticalTables(Imposed, OfParties):
 
     @property
     def form(self) -> str:
-        """What `plan` says."""
         return (
             f"fedmoments, then {self.size.pairs} tables of two columns, in up to "
             f"{self.size.codes} codes, as products of the columns of {len(self.held)} parties"
         )
 
     def begin(self, made: Generator, *, rng: Streams) -> State:
-        """How to cut the columns."""
         return self.drawn(made, rng=rng)[1]
 
     def task(self, state: State, round: int) -> Task:
-        """How to cut the columns."""
         return Task({"cut": state["cut"].float()})
 
     def local(self, task: Task, site: Site) -> tuple[Update, State]:

@@ -86,7 +86,6 @@ class Release:
 
     @property
     def name(self) -> str:
-        """The study's name."""
         return str(self.agreement["name"])
 
     @property

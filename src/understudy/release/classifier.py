@@ -66,11 +66,9 @@ class Classifier:
 
     @cached_property
     def net(self) -> ClassifierNet:
-        """The net that the description leads to."""
         return ClassifierNet.from_config({**self.config, "kind": self.kind})
 
     def to_dict(self) -> dict[str, Any]:
-        """What the manifest says of it."""
         return {"kind": self.kind, "config": _sizes(self.net)}
 
     @classmethod

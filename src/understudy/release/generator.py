@@ -64,7 +64,6 @@ class Generator:
             raise ReleaseError("class proportions that add up to 1", f"{total:g}", "train again")
 
     def to_dict(self) -> dict[str, Any]:
-        """What the manifest says of it."""
         return {"kind": self.kind, "config": self.config, "balance": list(self.balance)}
 
     @classmethod

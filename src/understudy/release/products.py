@@ -37,7 +37,6 @@ class Column:
     cells: tuple[int, ...]
 
     def to_config(self) -> dict[str, Any]:
-        """JSON-able form."""
         return {**self.__dict__, "cells": list(self.cells)}
 
     @property
@@ -47,7 +46,6 @@ class Column:
 
     @property
     def width(self) -> int:
-        """Encoded features."""
         return self.size if self.kind == "onehot" else 1 + self.missing
 
 
@@ -99,12 +97,7 @@ def cell_of(
 
 
 def emit(
-    column: Column,
-    low: Tensor,
-    high: Tensor,
-    cell: Tensor,
-    x: Tensor,
-    source: torch.Generator,
+    column: Column, low: Tensor, high: Tensor, cell: Tensor, x: Tensor, source: torch.Generator
 ) -> None:
     """Write a column's encoded values."""
     if column.kind == "onehot":

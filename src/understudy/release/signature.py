@@ -51,17 +51,14 @@ class Signed:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Sites that did not sign."""
         return tuple(name for name in self.roster.names if name not in self.signatures)
 
     @property
     def signers(self) -> tuple[str, ...]:
-        """Sites that did."""
         return tuple(name for name in self.roster.names if name in self.signatures)
 
     @property
     def words(self) -> str:
-        """Who signed, as one sentence."""
         sites = ", ".join(self.signers) or "no site"
         all_signed = f"all {len(self.roster)} sites"
         rest = f"not by {', '.join(self.missing)}" if self.missing else all_signed

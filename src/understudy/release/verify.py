@@ -186,9 +186,7 @@ def _check_files(release: Release, said: Sequence[Claim], files: Files, drawn: F
     for name in sorted(fixed):
         if files[name] != fixed[name]:
             raise ReleaseError(
-                f"{name} as it follows from the claims, plan and model",
-                "another",
-                _remedy(release),
+                f"{name} as it follows from the claims, plan and model", "another", _remedy(release)
             )
 
 

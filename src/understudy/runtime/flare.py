@@ -24,15 +24,7 @@ from typing import Any
 from understudy.errors import StudyError
 from understudy.runtime.transport import LATE, Handler, collected
 
-__all__ = [
-    "FLARE",
-    "MOST_SITES",
-    "Address",
-    "FlareSite",
-    "FlareTransport",
-    "Tls",
-    "check_flare",
-]
+__all__ = ["FLARE", "MOST_SITES", "Address", "FlareSite", "FlareTransport", "Tls", "check_flare"]
 
 FLARE = "2.9.0"  # CellNet is no public interface of FLARE: another version may differ
 MOST_SITES = 90  # FLARE's gRPC server has 100 threads, and every connection holds one
@@ -188,11 +180,7 @@ class FlareTransport:
     """The server's end; use as a context manager. It listens as long as it is open."""
 
     def __init__(
-        self,
-        names: Sequence[str],
-        address: Address,
-        patience: float = 60.0,
-        limit: int = LARGEST,
+        self, names: Sequence[str], address: Address, patience: float = 60.0, limit: int = LARGEST
     ) -> None:
         self._names, self._address, self._patience = tuple(names), address, patience
         self._seen = dict.fromkeys(self._names, time.monotonic())  # or since when it is waited for
@@ -208,7 +196,6 @@ class FlareTransport:
 
     @property
     def ran(self) -> str:
-        """What ran where, as claims say it."""
         return "network" if self._address.tls else "open network"
 
     def sites(self) -> Sequence[str]:
@@ -318,7 +305,6 @@ class FlareSite:
 
     @property
     def connected(self) -> bool:
-        """Whether the server is there."""
         return _SERVER in self._cell.core_cell.agents
 
     def _answer(self, message: Any) -> Any:

@@ -142,7 +142,6 @@ class Farewell:
 
     @classmethod
     def decode(cls, data: bytes, site: str) -> Farewell:
-        """Inverse of `encode`."""
         header, manifest = unpack(data, "bye")
         run, head, model = (header.get(name) for name in ("run", "head", "model"))
         texts = isinstance(run, str) and isinstance(head, str) and isinstance(model, str)

@@ -26,7 +26,6 @@ class Loopback:
     ran: ClassVar[str] = "one process"
 
     def sites(self) -> Sequence[str]:
-        """Every site that has a handler."""
         return list(self.handlers)
 
     def exchange(

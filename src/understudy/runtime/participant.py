@@ -64,7 +64,6 @@ class Participant:
 
     @property
     def name(self) -> str:
-        """Of the site."""
         return self.sites.names[0]
 
     def handle(self, data: bytes) -> bytes:

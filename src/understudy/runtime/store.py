@@ -65,7 +65,6 @@ class Store:
             os.close(self._lock)
 
     def save(self, kept: Kept) -> None:
-        """Replace what was kept, on disk first."""
         if self._path is not None:
             write_atomic(self._path, _bytes(kept), sync=True)
         self.kept = kept

@@ -97,7 +97,6 @@ class Envelope:
     leg: str = ""
 
     def header(self) -> dict[str, Any]:
-        """As it stands in a message."""
         own = {"run": self.run, "site": self.site, "round": self.round, "attempt": self.attempt}
         return {**asdict(self.agreement), **own, "leg": self.leg}
 

@@ -66,10 +66,7 @@ def _check_named(study: Study) -> None:
 
 
 def load_parties(
-    study: Study,
-    parties: Sequence[Records] | None,
-    *,
-    progress: Progress | None = None,
+    study: Study, parties: Sequence[Records] | None, *, progress: Progress | None = None
 ) -> Columns:
     """Encode every party's columns, aligned by row, and check them before anything is spent."""
     held = study.held

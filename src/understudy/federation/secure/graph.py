@@ -34,14 +34,13 @@ _BREACH, _LOSS = 2.0**-40, 2.0**-10
 class Graph:
     """Peers among the sites called; ``members`` are their numbers, ``place`` theirs on the ring.
 
-    ``survivors`` sites must survive a round, and ``threshold`` holders recover a secret.
+    ``threshold`` holders recover a secret.
     """
 
     members: np.ndarray
     order: np.ndarray
     place: np.ndarray
     degree: int
-    survivors: int
     threshold: int
 
     @classmethod
@@ -52,11 +51,10 @@ class Graph:
         everyone = (len(members) - 1, survivors)
         k, threshold = degree(len(members), survivors, colluders) or everyone
         order = _order(place.digest("graph", pack(called)), len(members))
-        return cls(members, order, np.argsort(order), k, survivors, threshold)
+        return cls(members, order, np.argsort(order), k, threshold)
 
     @property
     def complete(self) -> bool:
-        """Whether all are peers of all."""
         return self.degree == len(self.members) - 1
 
     def holders(self, client: int) -> np.ndarray:
@@ -68,7 +66,6 @@ class Graph:
         return np.sort(self.members[self.order[near % len(self.order)]])
 
     def peers(self, client: int) -> np.ndarray:
-        """The holders but the site itself."""
         found = self.holders(client)
         return found[found != client]
 

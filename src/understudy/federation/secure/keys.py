@@ -54,13 +54,11 @@ class Announced:
 
     @classmethod
     def read(cls, data: bytes) -> Announced:
-        """From the bytes on the way."""
         if len(data) != ANNOUNCED:
             raise WireError("announced keys", "another length", "drop the message")
         return cls(data[:32], data[32:64], data[64:96], data[96:])
 
     def to_bytes(self) -> bytes:
-        """Inverse of `read`."""
         return self.channel + self.mask + self.own + self.signature
 
     def statement(self, place: Place, client: int, task: bytes) -> bytes:

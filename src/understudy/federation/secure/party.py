@@ -48,7 +48,6 @@ class Party:
 
     @property
     def client(self) -> int:
-        """Its number in the roster."""
         return self.identity.client
 
     def keys(self, place: Place, task: bytes) -> tuple[Session, bytes]:

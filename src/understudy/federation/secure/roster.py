@@ -57,7 +57,6 @@ class Roster:
         return digest("roster", *(name.encode() for name in self.names), *self.keys)
 
     def verify(self, client: int, statement: bytes, signature: bytes) -> bool:
-        """Whether this site signed the statement."""
         try:
             Ed25519PublicKey.from_public_bytes(self.keys[client]).verify(signature, statement)
         except (InvalidSignature, ValueError):
@@ -73,7 +72,6 @@ class Identity:
     key: Ed25519PrivateKey = field(repr=False)
 
     def sign(self, statement: bytes) -> bytes:
-        """64 bytes."""
         return self.key.sign(statement)
 
 

@@ -37,17 +37,14 @@ class Session:
     held: Table = field(default_factory=dict, repr=False)
 
     def closed(self) -> Session:
-        """Without its secrets."""
         return replace(self, channel=b"", mask=b"", own=b"", held={})
 
     def to_bytes(self) -> bytes:
-        """For the site's store."""
         plain = {name: _plain(value) for name, value in asdict(self).items()}
         return json.dumps(plain).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Session:
-        """Inverse of `to_bytes`."""
         found: dict[str, Any] = {n: _read(value) for n, value in json.loads(data).items()}
         return cls(**found)
 

@@ -34,7 +34,6 @@ class DpFedWAERecipe(SharedWAE[DpFedWAEOptions]):
         """How a table's rows become yes-or-no features; None for images."""
 
     def seen(self, x: Tensor, y: Tensor) -> Examples:
-        """Rows as the net sees them."""
         return (x, y) if self.layout is None else (self.layout.encode(x, y), y)
 
     def uniform(self, rng: Streams) -> Examples:

@@ -37,7 +37,6 @@ class PaperDpFedWAE(DpFedWAERecipe):
 
     @cached_property
     def spec(self) -> Autoencoder:
-        """Both nets."""
         return _nets(self.schema, self.options)
 
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
@@ -46,7 +45,6 @@ class PaperDpFedWAE(DpFedWAERecipe):
         return {"update": self.change(model, self.rows(site.data), rng=site.rng)}, {}
 
     def finish(self, state: State, *, rng: Streams) -> Generator:
-        """The decoder of the averaged last models."""
         return self.release(self.server.released(state))
 
 

@@ -58,7 +58,6 @@ class PartsDpFedWAE(DpFedWAERecipe):
 
     @cached_property
     def spec(self) -> Autoencoder:
-        """Both nets."""
         return nets(self.schema, self.layout, self.options, ())
 
     @cached_property

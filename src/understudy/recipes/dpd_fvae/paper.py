@@ -52,7 +52,6 @@ class PaperDpdFVAE(SharedVAE[DpdFVAEOptions]):
         return {"encoder": self.first_encoder()}
 
     def task(self, state: State, round: int) -> Task:
-        """Only the decoder is sent."""
         return Task({"shared": state["shared"]})
 
     def local(self, task: Task, site: Site) -> tuple[Update, State]:

@@ -72,7 +72,6 @@ class RecordDpdFVAE(SharedVAE[DpdFVAEOptions]):
 
     @cached_property
     def spec(self) -> Autoencoder:
-        """Both nets."""
         return _nets(self.schema, self.options)
 
     @property

@@ -42,7 +42,6 @@ class ClientDpdFVAE(SharedVAE[DpdFVAEOptions]):
 
     @property
     def how(self) -> Local:
-        """How sites train."""
         return Local(self.training, self.options.steps or _STEPS)
 
     def memory(self, site: str) -> State:
