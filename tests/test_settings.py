@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.errors import StudyError
-from understudy.settings import Range, Settings, allowed, nearest, options, setting
+from understudy.settings import Range, Settings, allowed, nearest, read, setting
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def test_a_number_out_of_its_range_is_refused_when_a_table_is_read(
     name: str, value: Any, expected: str
 ) -> None:
     with pytest.raises(StudyError) as refusal:
-        options(Own, {name: value})
+        read(Own, {name: value}, "recipe")
     assert refusal.value.expected == expected
     assert refusal.value.do == f"correct it: {Own.__dataclass_fields__[name].metadata['help']}"
 
@@ -57,7 +57,7 @@ def test_and_when_it_is_made_in_python(name: str, value: Any, expected: str) -> 
 
 
 def test_what_fits_is_kept_and_none_has_no_range() -> None:
-    own = options(Own, {"top": 0.5, "widths": [1, 2], "average": 1, "drawn": False})
+    own = read(Own, {"top": 0.5, "widths": [1, 2], "average": 1, "drawn": False}, "recipe")
     assert own == Own(top=0.5, widths=(1, 2), average=1.0, drawn=False)
     assert own.steps is None and type(own.average) is float
 
@@ -68,7 +68,7 @@ def test_a_plain_dataclass_is_checked_when_it_is_read() -> None:
         rate: float = setting(1.0, "how fast", above=0)
 
     with pytest.raises(StudyError, match=r"recipe\.rate above 0"):
-        options(Plain, {"rate": 0})
+        read(Plain, {"rate": 0}, "recipe")
 
 
 def test_a_misspelt_limit_is_an_error_of_the_programmer() -> None:

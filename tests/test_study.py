@@ -16,7 +16,7 @@ from understudy.data.split import split
 from understudy.errors import PrivacyError, SchemaError, StudyError
 from understudy.federation.splits import split_notes
 from understudy.recipes import build
-from understudy.settings import options, setting
+from understudy.settings import read, setting
 from understudy.simulation import run
 from understudy.study import Privacy, Study
 
@@ -97,11 +97,11 @@ def test_a_recipes_own_options_are_checked_like_the_rest() -> None:
     class Own:
         width: int = setting(8, "how wide")
 
-    assert options(Own, {}).width == 8 and options(Own, {"width": 3}).width == 3
+    assert read(Own, {}, "recipe").width == 8 and read(Own, {"width": 3}, "recipe").width == 3
     with pytest.raises(StudyError, match=r"unknown key recipe\.widht"):
-        options(Own, {"widht": 3})
+        read(Own, {"widht": 3}, "recipe")
     with pytest.raises(StudyError, match=r"recipe\.width as a whole number"):
-        options(Own, {"width": 3.5})
+        read(Own, {"width": 3.5}, "recipe")
 
 
 BAD_NUMBERS = [0, 0.0, -1, -0.5, math.nan, math.inf, -math.inf]

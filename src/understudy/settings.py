@@ -23,9 +23,7 @@ from understudy.data.names import nearest
 from understudy.data.schema_toml import toml_value, tomllib
 from understudy.errors import StudyError
 
-__all__ = [
-    "Range", "Settings", "allowed", "known", "nearest", "options", "read", "setting", "tables",
-]  # fmt: skip
+__all__ = ["Range", "Settings", "allowed", "known", "nearest", "read", "setting", "tables"]
 
 T = TypeVar("T")
 
@@ -111,11 +109,6 @@ def tables(path: Path, what: str) -> dict[str, Any]:
         raise StudyError(what, f"{path.name}: {error.strerror}", "check the path") from error
     except (ValueError, RecursionError) as error:
         raise StudyError(f"{what} in TOML", str(error), "correct the syntax") from error
-
-
-def options(cls: type[T], data: Mapping[str, Any]) -> T:
-    """A recipe's own options, from the table ``[recipe]``."""
-    return read(cls, data, "recipe")
 
 
 def read(cls: type[T], data: Mapping[str, Any], table: str) -> T:

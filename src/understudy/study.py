@@ -19,7 +19,7 @@ from understudy.errors import StudyError
 from understudy.naming import Numbered, SiteEntry, check_named, site_entries
 from understudy.parties import Parties, PartyEntry, check_parties, check_rows, dealt, party_entries
 from understudy.privacy.terms import Trust, Unit
-from understudy.settings import Settings, known, options, read, setting, tables
+from understudy.settings import Settings, known, read, setting, tables
 
 __all__ = [
     "TABLES",
@@ -32,7 +32,6 @@ __all__ = [
     "Study",
     "Training",
     "agreement_hash",
-    "options",
 ]
 
 
@@ -294,7 +293,7 @@ class Study:
         """Names where the rows come from and how they are split: a resumed run needs the same."""
         simulated = None if self.simulation is None else asdict(self.simulation)
         public = self.options.get(_FILE)
-        return _digest([[asdict(entry) for entry in self.owners], simulated, public])
+        return agreement_hash([[asdict(entry) for entry in self.owners], simulated, public])
 
     def agreement(self) -> dict[str, Any]:
         """What all parties must have in common, as plain JSON; a release publishes it.
@@ -340,19 +339,15 @@ TABLES: dict[str, type] = {"privacy": Privacy, "cohort": Cohort, "training": Tra
 _FILE, _SOME_FILE = "public", "a file"  # the recipe option that names a file; what is said of it
 
 
-def agreement_hash(agreement: Mapping[str, Any]) -> str:
-    """Names an agreement."""
-    return _digest(agreement)
+def agreement_hash(agreed: object) -> str:
+    """Names what plain values say: an agreement, or part of one."""
+    text = json.dumps(agreed, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _set(table: Any) -> dict[str, Any]:
     """The settings of a table that are set."""
     return {key: value for key, value in asdict(table).items() if value is not None}
-
-
-def _digest(value: object) -> str:
-    text = json.dumps(value, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _mapping(data: Any, where: str) -> dict[str, Any]:

@@ -18,10 +18,11 @@ from understudy.cli.claims import claims_panel
 from understudy.cli.console import print_hanging
 from understudy.cli.training import say_done
 from understudy.deployment.console import start
-from understudy.deployment.joining import Joining, Spent
+from understudy.deployment.joining import Joining
 from understudy.deployment.keys import Keys, load_keys
 from understudy.deployment.status import Status
 from understudy.errors import StudyError
+from understudy.federation.budget import Standing
 from understudy.federation.products import product_part
 from understudy.privacy.claim import claims, round_up
 from understudy.privacy.plan import Part, Phase, PrivacyPlan
@@ -211,7 +212,7 @@ def _agreed(joining: Joining) -> Iterator[str]:
         yield "made up a party's keys could read your rows."
 
 
-def _cost(spent: Spent, plan: PrivacyPlan, ledger: Path | None) -> Iterator[str]:
+def _cost(spent: Standing, plan: PrivacyPlan, ledger: Path | None) -> Iterator[str]:
     if not plan.private:
         yield "No noise is added: this study protects nothing, and no ledger can add it up."
         return

@@ -19,7 +19,7 @@ from understudy.data.shards import Shards
 from understudy.data.table import read
 from understudy.deployment.keys import Keys, check_encrypted
 from understudy.errors import DataError, OutputError, ReleaseError, StudyError, unwritable
-from understudy.federation.budget import Budget
+from understudy.federation.budget import Budget, Standing
 from understudy.federation.checkpoint import write_atomic
 from understudy.federation.memory import SiteMemory
 from understudy.federation.product_party import ProductParty
@@ -37,18 +37,9 @@ from understudy.simulation.loading import check_within
 from understudy.simulation.simulate import prepared, terms
 from understudy.study import Study
 
-__all__ = ["Joining", "Spent", "check_marked", "prepare"]
+__all__ = ["Joining", "check_marked", "prepare"]
 
 _DONE = "finished"  # in the folder of a run that is over
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What the site's ledger says, in the headline's ε: before this run, and with it."""
-
-    before: float
-    after: float
-    cap: float | None
 
 
 @dataclass(frozen=True)
@@ -81,7 +72,7 @@ class Joining:
     def roster(self) -> Roster:
         """The keys of all sites of the study."""
         assert self.keys is not None
-        return self.keys.seated(list(self.study.site_names))[0]
+        return self.keys.seated(self.study.site_names)[0]
 
     @property
     def run(self) -> str:
@@ -99,17 +90,15 @@ class Joining:
     def _prefix(self) -> str:
         return f"{self.study.hash[:16]}-"
 
-    def spent(self) -> Spent:
+    def spent(self) -> Standing:
         """What the run costs by the site's own ledger; refuses what its cap does not allow."""
-        assert self.budget.ledger is not None
-        with Ledger(self.budget.ledger) as book:
+        with self._book() as book:
             self._check_book(book)
-            plan = self.recipe.plan
-            self.budget.check(book, self.run, plan)
-            before = book.total(delta=plan.delta)
-            if book.reserved(self.run):
-                return Spent(before, before, self.budget.cap)
-            return Spent(before, self.budget.after(book, plan), self.budget.cap)
+            return self.budget.standing(book, self.run, self.recipe.plan)
+
+    def _book(self) -> Ledger:
+        assert self.budget.ledger is not None  # `prepare` sees to that
+        return Ledger(self.budget.ledger)
 
     def _check_book(self, book: Ledger) -> None:
         """Refuse an older copy of the ledger: it must hold all that this site has paid."""
@@ -149,8 +138,7 @@ class Joining:
 
     def _check_paid(self, kept: Kept, run: str) -> None:
         """A run that was paid for goes on from what was kept of it, or not at all."""
-        assert self.budget.ledger is not None
-        with Ledger(self.budget.ledger) as book:
+        with self._book() as book:
             lost = book.reserved(run) and not kept.run
             if lost or book.released(run) is not None or kept.round < book.joined(run):
                 raise ReleaseError(
@@ -163,7 +151,7 @@ class Joining:
         if not (self.study.parties or self.recipe.plan.trust == "distributed"):
             return None
         assert self.keys is not None
-        roster, identity = self.keys.seated(list(self.study.site_names))
+        roster, identity = self.keys.seated(self.study.site_names)
         return (ProductParty if self.study.parties else Party)(identity, roster)
 
     def check_last(self, run: str, manifest: bytes) -> None:
@@ -176,9 +164,8 @@ class Joining:
 
     def finish(self, run: str, head: str, model: str, manifest: bytes) -> None:
         """Note in the ledger what came of the run; its folder is not used again."""
-        assert self.budget.ledger is not None
         write_atomic(self._place(run) / _DONE, hashlib.sha256(manifest).hexdigest().encode())
-        with Ledger(self.budget.ledger) as book:
+        with self._book() as book:
             book.release(run, head, model)
 
 
@@ -201,7 +188,7 @@ def prepare(
     recipe = prepared(study, 0)
     check_encrypted(recipe.plan, keys)
     if keys is not None:
-        keys.seated(list(study.site_names))
+        keys.seated(study.site_names)
     state, budget = _opened(state, replace(budget, study=study.name))
     rows = _rows(study, number, data, capped=recipe.plan.unit != "record")
     if alignment is not None:

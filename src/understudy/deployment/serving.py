@@ -162,7 +162,7 @@ def _terms(study: Study, recipe: Recipe, journal: Journal, how: Serving) -> Term
 
 
 def _roster(study: Study, keys: Keys) -> Roster:
-    return keys.seated(list(study.site_names))[0]
+    return keys.seated(study.site_names)[0]
 
 
 def _trained(

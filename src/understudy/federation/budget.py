@@ -18,7 +18,17 @@ from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.plan import PrivacyPlan, claim_terms, solve
 
-__all__ = ["Budget", "allowed_joins", "own_noise"]
+__all__ = ["Budget", "Standing", "allowed_joins", "own_noise"]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """ε of all runs in a site's ledger: before a run, and with it; ``cap`` is the site's own."""
+
+    name: str
+    before: float
+    after: float
+    cap: float | None
 
 
 @dataclass(frozen=True)
@@ -58,9 +68,13 @@ class Budget:
             found = f"{error.expected} (site {self.name})"
             raise BudgetError(found, error.found, error.do) from error
 
-    def after(self, book: Ledger, whole: PrivacyPlan) -> float:
-        """ε of all runs in the site's ledger, and of this one."""
-        return book.total(self._promise(whole), whole.delta)
+    def standing(self, book: Ledger, run: str, whole: PrivacyPlan) -> Standing:
+        """What its ledger has before a run, and with it; refuses one that exceeds the cap."""
+        self.check(book, run, whole)
+        before = after = book.total(delta=whole.delta)
+        if not book.reserved(run):
+            after = book.total(self._promise(whole), whole.delta)
+        return Standing(self.name, before, after, self.cap)
 
     def reserve(self, book: Ledger, run: str, whole: PrivacyPlan, payer: str = "") -> None:
         """Charge the site's ledger with the run's whole promise, once. `check` it first."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from understudy.errors import StudyError
 from understudy.federation.info import RecipeInfo
 from understudy.recipes.catalogue import CATALOGUE
-from understudy.settings import nearest, options
+from understudy.settings import nearest, read
 from understudy.study import Study
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Listed:
 
     def build(self, study: Study) -> Recipe:
         """Load the recipe and let it read the study."""
-        own: Any = options(self.info.options, study.options)
+        own: Any = read(self.info.options, study.options, "recipe")
         found: Recipe = import_module(f"{__name__}.{self.info.name}").build(study, own)
         return found
 

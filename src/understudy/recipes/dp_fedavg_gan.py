@@ -53,7 +53,7 @@ class DpFedAvgGAN(Trained[DpFedAvgGANOptions]):
     @property
     def members(self) -> int:
         """GANs: one, or one per class."""
-        return self.plan.own.parts[0].shape[0]
+        return self.part.shape[0]
 
     def init(self, *, rng: Streams) -> State:
         made = layers.init(self.pair.generator.net, GENERATOR, rng=rng.torch("generator"))

@@ -17,7 +17,7 @@ from understudy.data.shards import Shards
 from understudy.federation.info import RecipeInfo
 from understudy.federation.recipe import Stateless
 from understudy.nets.layers import Params
-from understudy.privacy.plan import PrivacyPlan
+from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.rng import Draws
 from understudy.settings import Settings
 from understudy.study import Training
@@ -42,6 +42,11 @@ class Trained(Stateless, Generic[Options]):
     base: Path = Path()  # where the study file lies
 
     info: ClassVar[RecipeInfo]
+
+    @property
+    def part(self) -> Part:
+        """The first part of an update, of most recipes the only one."""
+        return self.plan.own.parts[0]
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ class FedVAE(SharedVAE[FedVAEOptions]):
 
     @property
     def members(self) -> int:
-        return self.plan.own.parts[0].shape[0]
+        return self.part.shape[0]
 
     @property
     def how(self) -> Local:
@@ -64,7 +64,7 @@ class FedVAE(SharedVAE[FedVAEOptions]):
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """Train encoder and decoder on the site's rows; send the decoder's change."""
         spec, data, shape = self.spec, site.data, (len(site), self.members, -1)
-        start = task.array("decoder", self.plan.own.parts[0].shape).repeat(len(site), 1)
+        start = task.array("decoder", self.part.shape).repeat(len(site), 1)
         encoders = own_encoder(task, site.memory).flatten(0, 1)
         params = {**vae.unpack(spec, encoders, ENCODER), **vae.unpack(spec, start, DECODER)}
         trained, _ = self.how.train(params, self.loss, data, rows=self._rows(data), rng=site.rng)

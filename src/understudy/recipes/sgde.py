@@ -76,8 +76,8 @@ class SGDE(SharedVAE[SGDEOptions]):
 
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """Noised steps of all classes at once; the change to the mean of the last ones."""
-        mechanism = clipping(self.plan.own.parts[0])
-        start = task.array("vaes", self.plan.own.parts[0].shape).expand(len(site), -1, -1)
+        mechanism = clipping(self.part)
+        start = task.array("vaes", self.part.shape).expand(len(site), -1, -1)
         moved, late = {"vaes": start.clone()}, torch.zeros_like(start)
         move = optim.stepper(self._optimiser, moved, optim.start(self._optimiser, moved))
         averaged = max(1, round(self.options.average * mechanism.steps))
@@ -100,7 +100,7 @@ class SGDE(SharedVAE[SGDEOptions]):
         order = torch.argsort(member, stable=True)
         drawn = torch.stack((member, row), dim=1)[order]
         batch = pieces(site.data.x, site.data.y, drawn, len(site) * classes, noise[order])
-        mechanism = clipping(self.plan.own.parts[0])
+        mechanism = clipping(self.part)
         params, bound = vae.unpack(self.spec, flat.flatten(0, 1)), mechanism.bound / mechanism.rows
         total = clipped_gradients(self._losses, params, batch, bound)
         return of_sites(total, classes, mechanism.rows, self.plan.unit)
@@ -118,7 +118,7 @@ class SGDE(SharedVAE[SGDEOptions]):
     @property
     def _batch(self) -> float:
         """Records of one class in a batch, as if classes were alike: public numbers only."""
-        rate = self.plan.own.parts[0].mechanism.rate or 1.0
+        rate = self.part.mechanism.rate or 1.0
         return rate * self.schema.records / self.plan.sites / self.members
 
     @property

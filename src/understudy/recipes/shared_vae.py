@@ -80,12 +80,12 @@ class SharedVAE(Trained[Options]):
     def start(self, params: Params) -> State:
         """The server's state before the first round."""
         packed = vae.pack(self.spec, params, self.shared)
-        return self.server.start(packed.reshape(self.plan.own.parts[0].shape))
+        return self.server.start(packed.reshape(self.part.shape))
 
     def kept(self, params: Params) -> Tensor:
         """The encoders of one site, shaped as the part is."""
         packed = vae.pack(self.spec, params, ENCODER)
-        return packed.reshape(*self.plan.own.parts[0].shape[:-1], -1)
+        return packed.reshape(*self.part.shape[:-1], -1)
 
     def first_encoder(self) -> Tensor:
         """What a site keeps before its first round: drawn from a public seed."""

@@ -1,6 +1,7 @@
 """A whole run in one process: rows in, a verified release out."""
 
-from understudy.simulation.budgets import Standing, site_plans, standings
+from understudy.federation.budget import Standing
+from understudy.simulation.budgets import site_plans, standings
 from understudy.simulation.loading import load_sites
 from understudy.simulation.simulate import Doing, run, run_apart
 from understudy.simulation.verification import verify

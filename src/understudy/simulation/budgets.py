@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from understudy.errors import ReleaseError
-from understudy.federation.budget import Budget
+from understudy.federation.budget import Budget, Standing
 from understudy.federation.checkpoint import write_atomic
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.plan import PrivacyPlan
@@ -20,7 +19,7 @@ from understudy.simulation.journal import Journal
 from understudy.simulation.workplace import RESERVED, charged
 from understudy.study import Study
 
-__all__ = ["Standing", "begin", "note_release", "site_budgets", "site_plans", "standings"]
+__all__ = ["begin", "note_release", "site_budgets", "site_plans", "standings"]
 
 _OWN = "the run's ledger"
 
@@ -45,16 +44,6 @@ def site_plans(study: Study, plan: PrivacyPlan) -> list[PrivacyPlan]:
     return [budget.plan(plan) for budget in site_budgets(study)]
 
 
-@dataclass(frozen=True)
-class Standing:
-    """What a site's ledger has before a study, and with it; ``cap`` is the site's own."""
-
-    name: str
-    before: float
-    after: float
-    cap: float | None
-
-
 def standings(study: Study, plan: PrivacyPlan) -> list[Standing]:
     """Where each site with a ledger stands; a study that `run` would refuse is refused.
 
@@ -70,9 +59,7 @@ def _standing(site: Budget, ledger: Path, plan: PrivacyPlan) -> Standing:
         if ledger.exists():
             copyfile(ledger, copy)
         with Ledger(copy) as book:
-            site.check(book, "", plan)
-            before = book.total(delta=plan.delta)
-            return Standing(site.name, before, site.after(book, plan), site.cap)
+            return site.standing(book, "", plan)
 
 
 def begin(study: Study, plan: PrivacyPlan, journal: Journal, ledger: Ledger) -> None:

@@ -110,7 +110,7 @@ class PartsDpFedWAE(DpFedWAERecipe):
             change = head(self.label, model[:, self.parts[part]], rows, rng=rng)
         else:
             change = self.change(net, rows, rng=rng)[:, self.parts[part]]
-        places = self.plan.own.parts[0].shape[0]
+        places = self.part.shape[0]
         return {"update": selection.both_signs(change, places, self.options.top)}, {}
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:

@@ -56,10 +56,10 @@ class PaperDpdFVAE(SharedVAE[DpdFVAEOptions]):
 
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """Plain steps of the encoder, noised steps of the decoder."""
-        data, shape = site.data, self.plan.own.parts[0].shape
+        data, shape = site.data, self.part.shape
         start = task.array("shared", shape).expand(len(site), -1)
         encoder, decoder = site.memory["encoder"].clone(), start.clone()
-        limit, rate = clipping(self.plan.own.parts[0]), self.training.rate or 1e-2
+        limit, rate = clipping(self.part), self.training.rate or 1e-2
         size, latents = _batch(self.training), site.rng.child("latents")
         held, draws = batches.Holdings.of(data), site.rng.child("batches")
         for index in batches.steps(held, limit.steps, size, rng=draws).index:
@@ -87,7 +87,7 @@ class PaperDpdFVAE(SharedVAE[DpdFVAEOptions]):
         params = {**free, **vae.unpack(spec, decoder, DECODER)}
         total = (self._losses(params, batch) * batch.real).sum() / size
         mean = dict(zip(free, torch.autograd.grad(total, list(free.values())), strict=True))
-        bound = clipping(self.plan.own.parts[0]).bound / size
+        bound = clipping(self.part).bound / size
         clipped = clipped_gradients(self._losses, params, iter([batch]), bound, only=DECODER)
         return vae.pack(spec, mean, ENCODER), clipped.value
 

@@ -126,18 +126,18 @@ class RecordDpdFVAE(SharedVAE[DpdFVAEOptions]):
         """One clipped sum for the server to noise, or steps that are noised here."""
         sent = self._sent(task)
         start = sent["shared"].expand(len(site), -1)
-        if self.plan.own.parts[0].where != "step":
+        if self.part.where != "step":
             return {"shared": self._clipped_sum(sent, start, site)}, {}
         moved = {"shared": start.clone()}
         move = optim.stepper(self._optimiser, moved, optim.start(self._optimiser, moved))
-        for _ in range(self.plan.own.parts[0].mechanism.steps):
+        for _ in range(self.part.mechanism.steps):
             bounded = self._clipped_sum(sent, moved["shared"], site)
             move([(site.step("shared", bounded) / self._batch).float()])
         return {"shared": moved["shared"] - start}, {}
 
     def _sent(self, task: Task) -> State:
         """What the server sent, in its public shapes: only sites with rows look at all of it."""
-        shapes = {"shared": self.plan.own.parts[0].shape}
+        shapes = {"shared": self.part.shape}
         if self.frozen:
             latents = (self.schema.n_classes, self.spec.latent)
             shapes |= {"encoder": (vae.size(self.spec, ENCODER),)}
@@ -150,7 +150,7 @@ class RecordDpdFVAE(SharedVAE[DpdFVAEOptions]):
         noise = site.normals(members, self.spec.latent)
         batch = pieces(data.x, data.y, members, len(site), noise)
         params = vae.unpack(self.spec, flat, self.shared)
-        bound = clipping(self.plan.own.parts[0]).bound
+        bound = clipping(self.part).bound
         return clipped_gradients(self._loss(sent), params, batch, bound, only=self.shared)
 
     def _loss(self, sent: Mapping[str, Tensor]) -> RecordLoss:
@@ -179,14 +179,14 @@ class RecordDpdFVAE(SharedVAE[DpdFVAEOptions]):
     def step(self, state: State, total: State, *, rng: Streams) -> State:
         """θ ← θ + server optimiser, on the mean change or minus the mean gradient."""
         mean = total["shared"]
-        if self.plan.own.parts[0].where != "step":
+        if self.part.where != "step":
             mean = -mean / (self._batch * self.plan.sites)
         return {**state, **self.server.step(state, mean)}
 
     @property
     def _batch(self) -> float:
         """Records that a site's batch is expected to hold, from public numbers only."""
-        rate = self.plan.own.parts[0].mechanism.rate or 1.0
+        rate = self.part.mechanism.rate or 1.0
         return rate * self.schema.records / self.plan.sites
 
     @property

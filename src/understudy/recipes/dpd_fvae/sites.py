@@ -60,7 +60,7 @@ class ClientDpdFVAE(SharedVAE[DpdFVAEOptions]):
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """Train the whole VAE on the site's rows; send the change of what is shared."""
         spec, memory = self.spec, site.memory
-        start = task.array("shared", self.plan.own.parts[0].shape).expand(len(site), -1)
+        start = task.array("shared", self.part.shape).expand(len(site), -1)
         own = vae.unpack(spec, own_encoder(task, memory), ENCODER) if memory else {}
         params = {**own, **vae.unpack(spec, start, self.shared)}
         state = self._optimiser_state(params, memory)
