@@ -73,24 +73,24 @@ def column_claims(told: Any) -> tuple[Claim, ...]:
 
     ``told`` is the plan and what is known of its run, as `claim` has it.
     """
-    plan: PrivacyPlan = told.plan
-    if _sampled(plan):
-        return _of_steps(told)
-    dealt = _dealt(plan)
+    found = _of_steps(told) if _sampled(told.plan) else _of_sums(told)
+    return (*found, *(told.nothing(*lost) for lost in (_LOST if _dealt(told.plan) else ())))
+
+
+def _of_sums(told: Any) -> list[Claim]:
+    dealt = _dealt(told.plan)
     trust = _DEALT if dealt else _TRUST
     insider = "the other parties, even all of them together"
     insider += ", if they follow the protocol" if dealt else ""
-    found = [
+    return [
         told.claim(_OUTSIDE, "add or remove one", trust, **_SINGLE),
         told.claim(_OUTSIDE, "replace one", trust, **_DOUBLE),
         told.claim(insider, OTHERS, trust, **_SINGLE),
         told.claim(insider, "replace one", trust, **_DOUBLE),
     ]
-    found += [told.nothing(who, why) for who, why in (_LOST if dealt else ())]
-    return tuple(found)
 
 
-def _of_steps(told: Any) -> tuple[Claim, ...]:
+def _of_steps(told: Any) -> list[Claim]:
     """Batches that all parties share: secret to outsiders, known to insiders.
 
     What single parties reveal is priced as if batches were known: another party's messages, made
@@ -112,8 +112,7 @@ def _of_steps(told: Any) -> tuple[Claim, ...]:
     found.append(rest.claim(insider, OTHERS, nobody, seen=True, **_SINGLE))
     leaked = "an outsider who learns the batches from a party"
     found.append(told.claim(leaked, _EVERYWHERE, nobody, seen=True, **_SINGLE))
-    found += [told.nothing(who, why) for who, why in (_LOST if dealt else ())]
-    return tuple(found)
+    return found
 
 
 def _without(plan: PrivacyPlan, party: int) -> PrivacyPlan:

@@ -18,16 +18,15 @@ from torch import Tensor
 
 from understudy.errors import StudyError
 from understudy.federation.phases import Then, then
-from understudy.federation.planning import Terms, noised_plan, unit_and_trust
+from understudy.federation.planning import unit_and_trust
 from understudy.federation.recipe import State, Task, Update
 from understudy.federation.site import Site
-from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import fedmoments
 from understudy.recipes.imposed import Imposed
 from understudy.recipes.margins import codes
 from understudy.recipes.options import FedMarginalsOptions, FedMomentsOptions
 from understudy.recipes.tables import cells, pick, size_up, whole_numbers
-from understudy.recipes.two_sums import TwoSums, completed_sum, noise_of
+from understudy.recipes.two_sums import TwoSums, completed_sum, counts_plan, noise_of
 from understudy.recipes.vertical_tables import vertical_tables
 from understudy.release.generator import Generator
 from understudy.rng import Streams
@@ -97,10 +96,11 @@ def build(study: Study, own: FedMarginalsOptions) -> Then:
     if study.parties:
         return vertical_tables(study, own)
     first = _first(study, own)
-    plan = _plan(study, (1, 4), first.plan)
+    plan = counts_plan(study, FedMarginals.info, ("tables", 4), before=first.plan)
     units = study.n_sites if plan.unit == "site" else study.schema.records
     size = size_up(study.schema, units, noise_of(plan.own))
-    plan = _plan(study, (size.tables, size.cells), first.plan)
+    part = ("tables", size.tables * size.cells)
+    plan = counts_plan(study, FedMarginals.info, part, before=first.plan)
     return then(first, FedMarginals(study.schema, plan, size))
 
 
@@ -110,11 +110,3 @@ def _first(study: Study, own: FedMarginalsOptions) -> fedmoments.FedMoments | Tw
     privacy = replace(study.privacy, unit=unit, trust=trust, epsilon=epsilon)
     plain = replace(study, privacy=privacy, cohort=Cohort(), rounds=None)
     return fedmoments.of_rows(plain, FedMomentsOptions())
-
-
-def _plan(study: Study, shape: tuple[int, int], before: PrivacyPlan) -> PrivacyPlan:
-    """One sum; a row's counts have norm 1 whatever the study's clip, a site's are clipped to it."""
-    clip = study.privacy.clip if before.unit == "site" else None
-    plain = replace(study, cohort=Cohort(), privacy=replace(study.privacy, clip=clip))
-    terms, shapes = Terms(bound=1.0, combine="sum"), {"tables": (math.prod(shape),)}
-    return noised_plan(plain, FedMarginals.info, shapes, terms, rounds=1, before=before)

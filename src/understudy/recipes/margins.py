@@ -32,6 +32,7 @@ __all__ = [
     "orders",
     "projected",
     "spans",
+    "stretches",
     "total",
     "used",
 ]
@@ -132,8 +133,13 @@ def codes(found: Sequence[Margin], x: Tensor, y: Tensor) -> Tensor:
 
 def spans(found: Sequence[Margin]) -> list[slice]:
     """Where each margin lies in the vector of all histograms."""
-    ends = np.cumsum([margin.size for margin in found]).tolist()
-    return [slice(end - margin.size, end) for end, margin in zip(ends, found, strict=True)]
+    return stretches([margin.size for margin in found])
+
+
+def stretches(sizes: Sequence[int]) -> list[slice]:
+    """Where pieces of these sizes lie, one after the other."""
+    ends = np.cumsum(sizes).tolist()
+    return [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
 
 
 def _margin(column: Column, start: int, bins: int, limits: tuple[float, float]) -> Margin:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from understudy.errors import StudyError
-from understudy.federation.planning import Terms, noised_plan, unit_and_trust
+from understudy.federation.planning import unit_and_trust
 from understudy.federation.recipe import State, Summed, Task, Update
 from understudy.federation.site import Site
 from understudy.privacy.plan import PrivacyPlan
@@ -32,10 +32,10 @@ from understudy.recipes.margins import Margin, cleaned, codes, margins
 from understudy.recipes.network import Network, conditional, dependence, given, grow
 from understudy.recipes.options import PrivBayesOptions
 from understudy.recipes.tables import cut, whole_numbers
-from understudy.recipes.two_sums import completed_sum, noise_of
+from understudy.recipes.two_sums import completed_sum, counts_plan, noise_of
 from understudy.release.generator import Generator
 from understudy.rng import Streams
-from understudy.study import Cohort, Study
+from understudy.study import Study
 
 __all__ = ["PrivBayes", "build"]
 
@@ -262,15 +262,9 @@ def _check_size(sums: Sums, parts: list[str]) -> None:
 
 def _plan(study: Study, sums: Sums, parts: list[str]) -> PrivacyPlan:
     """One sum after the other, each with its share of ε; a row's counts have norm 1 in each."""
-    plan, privacy = None, study.privacy
-    notes = () if "pairs" in parts else (_GIVEN,)
+    plan, notes = None, () if "pairs" in parts else (_GIVEN,)
     for part in parts:
-        epsilon = privacy.epsilon and privacy.epsilon * _SHARES[part]
-        clip = privacy.clip if privacy.unit == "site" else None
-        asked = replace(privacy, epsilon=epsilon, clip=clip)
-        terms, size = Terms(bound=1.0, combine="sum"), sum(sums.sizes[part])
-        plain = replace(study, cohort=Cohort(), privacy=asked)
-        shape, of = {part: (size,)}, PrivBayes.info
-        plan = noised_plan(plain, of, shape, terms, rounds=1, before=plan, notes=notes)
+        table = (part, sum(sums.sizes[part]))
+        plan = counts_plan(study, PrivBayes.info, table, _SHARES[part], before=plan, notes=notes)
     assert plan is not None
     return plan

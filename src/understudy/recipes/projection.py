@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from understudy.recipes.margins import stretches
+
 __all__ = ["Aim", "Start", "Targets", "consistent", "moments", "project"]
 
 _STEPS, _RATE = 250, 0.3
@@ -105,9 +107,8 @@ def _begin(start: Start) -> tuple[Tensor, Tensor, list[slice]]:
     absent = torch.arange(start.widest) >= torch.from_numpy(start.sizes)[:, None]
     logits.masked_fill_(absent, -1e9)
     each = start.balance / start.rows
-    ends = np.cumsum(start.rows).tolist()
     weight = torch.from_numpy(np.repeat(each, start.rows)).float()
-    return logits, weight, [slice(e - n, e) for e, n in zip(ends, start.rows, strict=True)]
+    return logits, weight, stretches(start.rows.tolist())
 
 
 def _tensors(aim: Aim) -> tuple[Tensor, Tensor]:

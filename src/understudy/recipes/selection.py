@@ -59,8 +59,9 @@ def selection_plan(
     def parts(epsilon: float) -> tuple[Part, ...]:
         rule = selection(size, own, (1 - bit) * epsilon)
         update = Part("update", (size,), "mean", "client", rule)
-        small = Part("small", (), "mean", "client", Response(bit * epsilon)) if bit else None
-        return (update, small) if small else (update,)
+        if not bit:
+            return (update,)
+        return update, Part("small", (), "mean", "client", Response(bit * epsilon))
 
     return pure_plan(study, info, parts, notes=notes)
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from understudy.data.encode import blocks
 from understudy.data.schema import Schema
 from understudy.errors import ReleaseError
+from understudy.federation.info import RecipeInfo
 from understudy.federation.planning import Terms, noised_plan
 from understudy.federation.recipe import State, Summed, Task, Update
 from understudy.federation.site import Site
@@ -35,13 +36,14 @@ from understudy.recipes.moments import Moments, denoise, taken_apart
 from understudy.recipes.standing import Standing, standing
 from understudy.release.generator import Generator
 from understudy.rng import Streams
-from understudy.study import Study
+from understudy.study import Cohort, Study
 
 __all__ = [
     "TwoSums",
     "bins_for",
     "completed_sum",
     "copula",
+    "counts_plan",
     "hardened",
     "moments_plan",
     "noise_of",
@@ -236,6 +238,27 @@ def moments_plan(study: Study, features: int, weights: Weights = (COUNT, MEAN)) 
     shape = (study.schema.n_classes, phi_width(features))
     terms = Terms(bound=norm(weights), combine="sum")
     return noised_plan(study, TwoSums.info, {"moments": shape}, terms, rounds=1)
+
+
+def counts_plan(
+    study: Study,
+    info: RecipeInfo,
+    part: tuple[str, int],
+    share: float = 1.0,
+    *,
+    before: PrivacyPlan | None = None,
+    notes: tuple[str, ...] = (),
+) -> PrivacyPlan:
+    """One sum of tables, the part's name and size, with the noise that keeps to a share of ε.
+
+    A row's counts have norm 1 whatever the study's clip; a whole site's are clipped to it.
+    """
+    privacy, (name, size) = study.privacy, part
+    epsilon = privacy.epsilon and privacy.epsilon * share
+    clip = privacy.clip if privacy.unit == "site" else None
+    plain = replace(study, cohort=Cohort(), privacy=replace(privacy, epsilon=epsilon, clip=clip))
+    shapes, terms = {name: (size,)}, Terms(bound=1.0, combine="sum")
+    return noised_plan(plain, info, shapes, terms, rounds=1, before=before, notes=notes)
 
 
 def noise_of(phase: Phase) -> float:

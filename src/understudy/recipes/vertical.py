@@ -31,7 +31,7 @@ from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.privacy.products import Products
 from understudy.recipes.behind import behind
 from understudy.recipes.catalogue import CATALOGUE
-from understudy.recipes.margins import Margin, cleaned, codes, margins, spans, total
+from understudy.recipes.margins import Margin, cleaned, codes, margins, spans, stretches, total
 from understudy.recipes.moments import Gaussians, Moments, clean_pooled, shrink_means
 from understudy.recipes.standing import Standing, standing
 from understudy.recipes.two_sums import bins_for, completed_sum, copula
@@ -97,8 +97,7 @@ class Vertical(OfParties):
     @cached_property
     def _cells(self) -> list[slice]:
         """Where each party's cells lie among all."""
-        ends = np.cumsum([each.cells for each in self.views]).tolist()
-        return [slice(end - v.cells, end) for end, v in zip(ends, self.views, strict=True)]
+        return stretches([each.cells for each in self.views])
 
     def _counts(self, state: State, party: int) -> tuple[np.ndarray, float]:
         """A party's noisy histograms and the noise of a count."""
