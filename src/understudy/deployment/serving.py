@@ -24,9 +24,6 @@ from understudy.deployment.status import Promised, SiteStatus, Status
 from understudy.errors import StudyError, WireError
 from understudy.federation.checkpoint import Checkpoint
 from understudy.federation.engine import Engine
-from understudy.federation.gather import Gather, PlainSum
-from understudy.federation.masking import SecureSum
-from understudy.federation.products import ProductSum
 from understudy.federation.recipe import Recipe
 from understudy.federation.secure.roster import Roster
 from understudy.privacy.claim import claims
@@ -41,7 +38,7 @@ from understudy.runtime.transport import LATE
 from understudy.runtime.wire import Agreement
 from understudy.simulation.budgets import begin
 from understudy.simulation.journal import Journal
-from understudy.simulation.simulate import prepared, trained
+from understudy.simulation.simulate import prepared, summed, trained
 from understudy.simulation.workplace import charged, private_folder, workplace
 from understudy.study import Study
 
@@ -177,12 +174,8 @@ def _trained(
     networked = Networked(
         reception.transport, names, reception.terms.agreement, journal.run, how.deadline
     )
-    gather: Gather = PlainSum(plan, journal.source)
-    if study.parties or plan.trust == "distributed":
-        assert how.keys is not None
-        roster, agreed = _roster(study, how.keys), networked.agreement.hash
-        total = ProductSum if study.parties else SecureSum
-        gather = total(plan, journal.source, networked, roster, agreed, journal.run)
+    roster = None if how.keys is None else _roster(study, how.keys)
+    gather = summed(networked, plan, journal.source, roster)
 
     def begin_round(round: int, rounds: int) -> None:
         _tell_failures(networked, plan, reception.report)

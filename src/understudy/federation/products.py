@@ -70,7 +70,7 @@ from understudy.privacy.plan import Part, PrivacyPlan
 from understudy.privacy.products import Products
 from understudy.rng import NoiseSource
 
-__all__ = ["Holders", "ProductSum", "Together", "assembled", "deal", "product_part"]
+__all__ = ["Holders", "ProductSum", "Together", "assembled", "deal", "product_part", "product_sum"]
 
 _LOG = logging.getLogger(__name__)
 Messages = Mapping[int, bytes]
@@ -209,6 +209,12 @@ def assembled(words: Mapping[int, np.ndarray], mechanism: Products) -> torch.Ten
             whole[spans[j], span] += share.T
             start += size
     return torch.from_numpy(whole.view(np.int64).copy())
+
+
+def product_sum(plan: PrivacyPlan, source: NoiseSource, sites: Sites, run: str) -> ProductSum:
+    """A product sum of parties that are all in this process."""
+    together = Together.of(sites, b"simulation", run)
+    return ProductSum(plan, source, together, together.parties[0].roster, together.study, run)
 
 
 @dataclass

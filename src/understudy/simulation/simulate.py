@@ -27,10 +27,10 @@ from understudy.federation.gather import Gather, PlainSum
 from understudy.federation.masking import SecureSum, checked_sum
 from understudy.federation.memory import Memories, SiteMemory
 from understudy.federation.product_party import ProductParty
-from understudy.federation.products import ProductSum, Together
+from understudy.federation.products import ProductSum, product_sum
 from understudy.federation.recipe import Recipe
 from understudy.federation.secure.party import Party
-from understudy.federation.secure.roster import identities
+from understudy.federation.secure.roster import Identity, Roster, identities
 from understudy.federation.sites import Sites
 from understudy.privacy.claim import UNMASKED, claims
 from understudy.privacy.gaussian import Gaussian
@@ -40,6 +40,7 @@ from understudy.privacy.plan import PrivacyPlan
 from understudy.recipes import build
 from understudy.release.bundle import MOST_ROWS, Release
 from understudy.release.rebuild import agreed
+from understudy.rng import NoiseSource
 from understudy.runtime.forks import cores
 from understudy.runtime.in_process import InProcess
 from understudy.runtime.loopback import Loopback
@@ -53,7 +54,7 @@ from understudy.simulation.loading import load_parties, load_sites
 from understudy.simulation.workplace import workplace
 from understudy.study import Study
 
-__all__ = ["Doing", "prepared", "run", "run_apart", "terms", "trained"]
+__all__ = ["Doing", "prepared", "run", "run_apart", "summed", "terms", "trained"]
 
 Doing = Literal["reading", "training"]
 Progress = Callable[[Doing, int, int], None]  # what, how many files or rounds are done, of how many
@@ -199,37 +200,35 @@ def _reached(
 ) -> tuple[Runtime, Gather]:
     """How the sites are reached, and how what they send becomes a total."""
     plan, source = held.recipe.plan, journal.source
-    if study.parties:
-        return _parties(study, held, journal, folder, apart)
-    if not apart:
-        checked = study.simulation is None or study.simulation.masks == "checked"
-        masked = checked and plan.trust == "distributed"  # named sites are few: always
-        gather = checked_sum(plan, source, held) if masked else PlainSum(plan, source)
-        return InProcess(held, workers=cores()), gather
-    roster, each = identities(held.names)
-    secure = plan.trust == "distributed"
-    parties = [Party(own, roster) if secure else None for own in each]
-    networked = _apart(study, held, journal.run, folder, parties)
-    if not secure:
-        return networked, PlainSum(plan, source)
-    agreed = networked.agreement.hash
-    return networked, SecureSum(plan, source, networked, roster, agreed, journal.run)
+    if apart:
+        roster, each = identities(held.names)
+        parties = [_half(plan, identity, roster) for identity in each]
+        networked = _apart(study, held, journal.run, folder, parties)
+        return networked, summed(networked, plan, source, roster)
+    if study.parties:  # asked one by one
+        return InProcess(held, chunk=1), product_sum(plan, source, held, journal.run)
+    checked = study.simulation is None or study.simulation.masks == "checked"
+    masked = checked and plan.trust == "distributed"  # named sites are few: always
+    gather = checked_sum(plan, source, held) if masked else PlainSum(plan, source)
+    return InProcess(held, workers=cores()), gather
 
 
-def _parties(
-    study: Study, held: Sites, journal: Journal, folder: Path, apart: bool
-) -> tuple[Runtime, Gather]:
-    """Parties that hold columns are asked one by one, and products take several legs."""
-    plan, source, run = held.recipe.plan, journal.source, journal.run
-    roster, each = identities(held.names)
-    parties = [ProductParty(identity, roster) for identity in each]
-    if not apart:
-        together = Together(held, parties, b"simulation", run)
-        gather = ProductSum(plan, source, together, roster, b"simulation", run)
-        return InProcess(held, chunk=1), gather
-    networked = _apart(study, held, run, folder, parties)
-    agreed = networked.agreement.hash
-    return networked, ProductSum(plan, source, networked, roster, agreed, run)
+def _half(plan: PrivacyPlan, identity: Identity, roster: Roster) -> Party | ProductParty | None:
+    """A site's half of the plan's sums, where these take several legs."""
+    if plan.held == "columns":
+        return ProductParty(identity, roster)
+    return Party(identity, roster) if plan.trust == "distributed" else None
+
+
+def summed(
+    networked: Networked, plan: PrivacyPlan, source: NoiseSource, roster: Roster | None
+) -> Gather:
+    """The server's half; only sums in several legs need a ``roster``."""
+    if plan.held == "rows" and plan.trust != "distributed":
+        return PlainSum(plan, source)
+    assert roster is not None
+    agreed, total = networked.agreement.hash, ProductSum if plan.held == "columns" else SecureSum
+    return total(plan, source, networked, roster, agreed, networked.run)
 
 
 def _apart(
