@@ -208,7 +208,7 @@ def participant(folder: Path) -> tuple[Participant, Callable[..., bytes]]:
 
     def message(round: int, attempt: int = 0, **other: str) -> bytes:
         envelope = wire.Envelope(replace(agreement, **other), "run", "site-1", round, attempt)
-        return wire.encode_task(recipe.task(recipe.init(rng=made.streams), round), envelope)
+        return wire.encode_call(envelope, recipe.task(recipe.init(rng=made.streams), round))
 
     return Participant(sites, agreement, Store(folder)), message
 

@@ -30,7 +30,7 @@ from understudy.federation.sites import Sites
 from understudy.privacy.ledger import Ledger
 from understudy.runtime import flare, greeting
 from understudy.runtime.greeting import Farewell, Terms, kind_of
-from understudy.runtime.wire import Envelope, decode_sealed, encode_task
+from understudy.runtime.wire import Envelope, decode_sealed
 from understudy.study import Study
 
 RUN, OTHER = "ab" * 16, "cd" * 16
@@ -49,7 +49,7 @@ def hello(site: Joining, run: str = RUN, **changes: object) -> bytes:
 def task(site: Joining, run: str = RUN, round: int = 0) -> tuple[bytes, Envelope]:
     state = site.recipe.init(rng=site.sites.streams.child("init"))
     envelope = Envelope(site.agreement, run, "north", round)
-    return encode_task(site.recipe.task(state, round), envelope), envelope
+    return encode_call(envelope, site.recipe.task(state, round)), envelope
 
 
 def test_nothing_is_spent_before_the_first_answer(tmp_path: Path) -> None:

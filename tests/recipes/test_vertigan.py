@@ -203,7 +203,7 @@ def test_a_plan_in_which_one_party_adds_no_noise_is_refused() -> None:
     first, second = plan.own.parts
     plain = Plain(second.mechanism.bound, steps=2, rate=second.mechanism.rate)
     with pytest.raises(PrivacyError, match="mechanism that fits"):
-        plan.with_parts((first, replace(second, mechanism=plain)))
+        plan.with_own(parts=(first, replace(second, mechanism=plain)))
 
 
 def test_a_party_that_skips_its_noise_sends_nothing(

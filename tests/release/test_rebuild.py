@@ -71,7 +71,8 @@ def noise(plan: PrivacyPlan, factor: float = 2.0) -> PrivacyPlan:
 
 def bound(plan: PrivacyPlan) -> PrivacyPlan:
     (part, *rest) = plan.own.parts
-    return plan.with_parts([replace(part, mechanism=replace(part.mechanism, bound=9.0)), *rest])
+    looser = replace(part, mechanism=replace(part.mechanism, bound=9.0))
+    return plan.with_own(parts=(looser, *rest))
 
 
 def local(plan: PrivacyPlan) -> PrivacyPlan:

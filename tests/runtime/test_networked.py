@@ -34,8 +34,8 @@ from understudy.runtime.wire import (
     Envelope,
     Refused,
     decode_sealed,
+    encode_call,
     encode_sealed,
-    encode_task,
 )
 from understudy.simulation import run, run_apart, simulate
 
@@ -304,7 +304,7 @@ def message(toy: Any, round: int, **changes: Any) -> bytes:
     envelope = Envelope(
         **{**dict(agreement=agreement, run="run", site=HEAD, round=round), **changes}
     )
-    return encode_task(toy.task(toy.init(rng=None), round), envelope)
+    return encode_call(envelope, toy.task(toy.init(rng=None), round))
 
 
 def refusal(toy: Any, reply: bytes, round: int = 0) -> str:
@@ -400,7 +400,7 @@ def test_a_task_that_was_changed_for_a_retry_gets_the_first_answer(tmp_path: Pat
     reply = site.handle(message(toy, 0))
     task = replace(toy.task(toy.init(rng=None), 0), arrays={"mean": torch.full((3,), 5.0)})
     envelope = Envelope(Agreement.of("study", toy), "run", HEAD, 0, 1)
-    assert site.handle(encode_task(task, envelope)) == reply
+    assert site.handle(encode_call(envelope, task)) == reply
 
 
 def test_memory_goes_on_where_the_last_reply_left_it(tmp_path: Path) -> None:
@@ -514,7 +514,7 @@ def paying(folder: Path, cap: float, budget_of: str = "site-1") -> tuple[Partici
 
 def asked(site: Participant, told: Any, run_id: str) -> bytes:
     task, agreement = told
-    return site.handle(encode_task(task, Envelope(agreement, run_id, site.name, 0)))
+    return site.handle(encode_call(Envelope(agreement, run_id, site.name, 0), task))
 
 
 def test_a_site_pays_by_its_own_ledger_before_it_answers_and_once_per_run(tmp_path: Path) -> None:

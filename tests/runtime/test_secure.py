@@ -34,9 +34,8 @@ from understudy.runtime.wire import (
     Refused,
     decode_sealed,
     decode_told,
-    encode_leg,
+    encode_call,
     encode_sealed,
-    encode_task,
 )
 
 RECOVERED: list[Fault] = ["drop", "lose", "late", "delay", "duplicate", "truncate", "reorder"]
@@ -255,7 +254,7 @@ class Site:
         return Envelope(self.runtime.agreement, "run", "site-1", round, leg=leg)
 
     def ask(self, leg: str, told: bytes, round: int = 0, task: Any = None) -> bytes:
-        message = encode_leg(told, self.envelope(leg, round), task)
+        message = encode_call(self.envelope(leg, round), task, told)
         decode = decode_sealed if leg == "masked" else decode_told
         return decode(self.handle(message), self.envelope(leg, round))  # type: ignore[return-value]
 
@@ -359,7 +358,7 @@ def test_a_share_never_travels_without_its_masks(tmp_path: Path) -> None:
     assert sealed.kind == "share"
     with pytest.raises(WireError, match="a bare one"):
         encode_sealed(sealed, site.envelope(""))
-    plain = encode_task(site.task, site.envelope(""))
+    plain = encode_call(site.envelope(""), site.task)
     with pytest.raises(Refused, match="a leg of a round"):
         decode_sealed(site.handle(plain), site.envelope(""))
     forged = encode_sealed(replace(sealed, kind="masked"), site.envelope(""))

@@ -23,9 +23,9 @@ from understudy.runtime.wire import (
     decode_call,
     decode_sealed,
     encode_arrays,
+    encode_call,
     encode_refusal,
     encode_sealed,
-    encode_task,
 )
 
 AGREED = Agreement("study", "schema", "plan", "1.0")
@@ -75,7 +75,7 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 @given(st.dictionaries(NAMES, tensors(), max_size=3), st.dictionaries(NAMES, VALUES, max_size=4))
 def test_a_task_comes_back_exactly(arrays: dict, values: dict) -> None:
-    found, envelope = read_task(encode_task(Task(arrays, values), HERE), HERE)
+    found, envelope = read_task(encode_call(HERE, Task(arrays, values)), HERE)
     assert envelope == HERE
     assert same(found.arrays, arrays)
     assert found.values == values
@@ -99,7 +99,7 @@ def test_values_that_are_not_finite_travel_and_are_judged_by_the_server() -> Non
 def test_views_and_shared_tensors_travel() -> None:
     base = torch.arange(6.0)
     arrays = {"a": base, "b": base, "c": base[2:], "t": base.view(2, 3).T}
-    assert same(read_task(encode_task(Task(arrays), HERE), HERE)[0].arrays, arrays)
+    assert same(read_task(encode_call(HERE, Task(arrays)), HERE)[0].arrays, arrays)
 
 
 @pytest.mark.parametrize(
@@ -115,11 +115,11 @@ def test_nothing_unsealed_has_an_encoding(value: object) -> None:
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), None, [1], {"a": 1}, torch.ones(1)])
 def test_a_task_holds_plain_values_only(bad: object) -> None:
     with pytest.raises(WireError):
-        encode_task(Task({}, {"v": bad}), HERE)  # type: ignore[dict-item]
+        encode_call(HERE, Task({}, {"v": bad}))  # type: ignore[dict-item]
 
 
 MESSAGES = [
-    pytest.param(encode_task(TASK, HERE), read_task, id="task"),
+    pytest.param(encode_call(HERE, TASK), read_task, id="task"),
     pytest.param(encode_sealed(SEALED, HERE), decode_sealed, id="sealed"),
 ]
 
@@ -187,7 +187,7 @@ def test_a_task_with_an_odd_envelope_is_refused(change: dict[str, object]) -> No
 
 def test_one_body_serves_all_sites_that_are_sent_the_same() -> None:
     body = encode_arrays(TASK.arrays)
-    assert encode_task(TASK, HERE, body) == encode_task(TASK, HERE)
+    assert encode_call(HERE, TASK, body=body) == encode_call(HERE, TASK)
 
 
 def test_a_refusal_is_read_as_one_and_says_why() -> None:
@@ -206,13 +206,13 @@ def test_a_refusal_of_another_plan_is_still_read() -> None:
 
 def test_a_task_is_no_reply_and_a_reply_is_no_task() -> None:
     with pytest.raises(WireError, match="sealed or refusal message"):
-        decode_sealed(encode_task(TASK, HERE), HERE)
+        decode_sealed(encode_call(HERE, TASK), HERE)
     with pytest.raises(WireError, match="task or leg message"):
         read_task(encode_sealed(SEALED, HERE), HERE)
 
 
 def test_another_magic_or_version_is_refused() -> None:
-    data = encode_task(TASK, HERE)
+    data = encode_call(HERE, TASK)
     with pytest.raises(WireError, match="UNDY"):
         read_task(b"EVIL" + data[4:], HERE)
     with pytest.raises(WireError, match=f"wire version {VERSION}; found {VERSION + 1}"):
@@ -285,7 +285,7 @@ def test_messages_beyond_the_limits_are_refused(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(WireError):
         decode_sealed(data, HERE)
     with pytest.raises(WireError):
-        encode_task(Task({}, {"v": "x" * 100}), HERE)
+        encode_call(HERE, Task({}, {"v": "x" * 100}))
 
 
 @pytest.mark.parametrize(
@@ -300,5 +300,5 @@ def test_a_reply_speaks_for_one_site(parts: dict) -> None:
 
 
 def test_a_message_holds_no_pickle_and_no_names_of_code() -> None:
-    data = encode_sealed(SEALED, HERE) + encode_task(TASK, HERE)
+    data = encode_sealed(SEALED, HERE) + encode_call(HERE, TASK)
     assert b"torch" not in data and b"understudy" not in data and b"\x80\x04" not in data[:10]

@@ -18,7 +18,7 @@ from understudy.federation.engine import Engine
 from understudy.federation.gather import GROUPS, completed
 from understudy.privacy.ledger import Ledger
 from understudy.runtime.greeting import kind_of
-from understudy.runtime.wire import Envelope, decode_told, encode_leg
+from understudy.runtime.wire import Envelope, decode_told
 from understudy.runtime.workers import check_spread, worker_of
 
 SITES = 40  # several in a group
@@ -126,9 +126,9 @@ def test_a_worker_answers_questions_for_sums_of_its_run_alone(tmp_path: Path) ->
     envelope = Envelope(worker.agreement, "run", "worker-1", 0, leg="sums")
     for other in (replace(envelope, leg="keys"), replace(envelope, run="b"),
                   replace(envelope, round=1), replace(envelope, site="worker-2")):  # fmt: skip
-        assert kind_of(worker.handle(encode_leg(b"", other, task))) == "refusal"
+        assert kind_of(worker.handle(encode_call(other, task))) == "refusal"
     assert kind_of(worker.handle(b"nonsense")) == "refusal"
-    decode_told(worker.handle(encode_leg(b"", envelope, task)), envelope)
+    decode_told(worker.handle(encode_call(envelope, task)), envelope)
 
 
 @pytest.mark.parametrize("sites", [1, 5, 16, 40, 1000])

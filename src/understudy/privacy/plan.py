@@ -259,12 +259,7 @@ class PrivacyPlan:
 
     def with_noise(self, noise: float) -> PrivacyPlan:
         """The same plan with every part of its last phase at multiplier z."""
-        return self.with_parts(
-            replace(p, mechanism=p.mechanism.with_noise(noise)) for p in self.own.parts
-        )
-
-    def with_parts(self, parts: Iterable[Part]) -> PrivacyPlan:
-        """The same plan with other parts in its last phase."""
+        parts = (replace(p, mechanism=p.mechanism.with_noise(noise)) for p in self.own.parts)
         return self.with_own(parts=tuple(parts))
 
     def with_own(self, **changes: Any) -> PrivacyPlan:

@@ -26,8 +26,7 @@ from understudy.runtime.wire import (
     decode_sealed,
     decode_told,
     encode_arrays,
-    encode_leg,
-    encode_task,
+    encode_call,
 )
 
 __all__ = ["Elsewhere", "Networked"]
@@ -70,14 +69,8 @@ class Networked(Elsewhere):
 
     def exchange(self, task: Task, round: int, cohort: np.ndarray) -> Iterator[Reply]:
         """Replies in the order of the cohort, whatever order they came in."""
-        body = encode_arrays(task.arrays)
-        found = self._asked(
-            cohort.tolist(),
-            self._envelope(round),
-            lambda client, envelope: encode_task(task, envelope, body),
-            decode_sealed,
-        )
-        for client, sealed in found.items():
+        nothing = dict.fromkeys(cohort.tolist(), b"")
+        for client, sealed in self._told("", round, nothing, task, decode_sealed).items():
             yield np.array([client]), sealed
 
     def leg(
@@ -103,8 +96,8 @@ class Networked(Elsewhere):
         body = None if task is None else encode_arrays(task.arrays)
         return self._asked(
             list(messages),
-            self._envelope(round, leg),
-            lambda client, envelope: encode_leg(messages[client], envelope, task, body),
+            Envelope(self.agreement, self.run, "", round, leg=leg),
+            lambda client, envelope: encode_call(envelope, task, messages[client], body),
             decode,
         )
 
@@ -113,9 +106,6 @@ class Networked(Elsewhere):
     ) -> Iterator[tuple[int, Sealed]]:
         """The leg that carries the task, and masked updates back; ``ask`` is not needed."""
         yield from self.sealed("masked", task, round, messages).items()
-
-    def _envelope(self, round: int, leg: str = "") -> Envelope:
-        return Envelope(self.agreement, self.run, "", round, leg=leg)
 
     def _asked(
         self, called: Sequence[int], draft: Envelope, encode: Encode, decode: Decode[Answer]

@@ -42,10 +42,9 @@ __all__ = [
     "decode_sealed",
     "decode_told",
     "encode_arrays",
-    "encode_leg",
+    "encode_call",
     "encode_refusal",
     "encode_sealed",
-    "encode_task",
     "encode_told",
     "malformed",
     "pack",
@@ -111,28 +110,23 @@ def encode_arrays(arrays: dict[str, Tensor]) -> bytes:
     return safetensors.torch.save({n: v.contiguous().clone() for n, v in arrays.items()})
 
 
-def encode_task(task: Task, envelope: Envelope, body: bytes | None = None) -> bytes:
-    """A task as bytes; ``body`` is that of its arrays, if it was made before."""
+def encode_call(
+    envelope: Envelope, task: Task | None = None, told: bytes = b"", body: bytes | None = None
+) -> bytes:
+    """What a site is sent: a task, or, in a leg of a sum, what it is told, perhaps with one.
+
+    ``body`` is that of the task's arrays, if it was made before.
+    """
+    task = task or Task()
     if not _plain(task.values):
         raise WireError("a task of arrays and plain values", "something else", "fix the recipe")
-    header = {"message": "task", **envelope.header(), "values": task.values}
-    return pack(header, encode_arrays(task.arrays) if body is None else body)
-
-
-def encode_leg(
-    told: bytes, envelope: Envelope, task: Task | None = None, body: bytes | None = None
-) -> bytes:
-    """What a site is told in a leg of a secure sum, and the task where the leg has one."""
-    values = {} if task is None else task.values
-    if not _plain(values):
-        raise WireError("a task of arrays and plain values", "something else", "fix the recipe")
-    header = {"message": "leg", **envelope.header(), "values": values, "told": len(told)}
-    arrays = {} if task is None else task.arrays
-    return pack(header, encode_arrays(arrays) if body is None else body, told)
+    kind = "leg" if envelope.leg else "task"
+    header = {"message": kind, **envelope.header(), "values": task.values, "told": len(told)}
+    return pack(header, encode_arrays(task.arrays) if body is None else body, told)
 
 
 def decode_call(data: bytes, agreement: Agreement, site: str) -> tuple[Task, bytes, Envelope]:
-    """Inverse of `encode_task` and `encode_leg`: task, what is told, and what it belongs to.
+    """Inverse of `encode_call`: task, what is told, and what it belongs to.
 
     Refuses what was not agreed on, and what is for another site.
     """
