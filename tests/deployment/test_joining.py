@@ -30,7 +30,7 @@ from understudy.federation.sites import Sites
 from understudy.privacy.ledger import Ledger
 from understudy.runtime import flare, greeting
 from understudy.runtime.greeting import Farewell, Terms, kind_of
-from understudy.runtime.wire import Envelope, decode_sealed
+from understudy.runtime.wire import Envelope, decode_sealed, encode_call
 from understudy.study import Study
 
 RUN, OTHER = "ab" * 16, "cd" * 16

@@ -18,7 +18,7 @@ from understudy.federation.engine import Engine
 from understudy.federation.gather import GROUPS, completed
 from understudy.privacy.ledger import Ledger
 from understudy.runtime.greeting import kind_of
-from understudy.runtime.wire import Envelope, decode_told
+from understudy.runtime.wire import Envelope, decode_told, encode_call
 from understudy.runtime.workers import check_spread, worker_of
 
 SITES = 40  # several in a group
