@@ -23,6 +23,7 @@ from understudy.federation.checkpoint import write_atomic
 __all__ = ["Kept", "Store", "read_kept"]
 
 _MEMORY, _REPLY, _SESSION = "memory/", "reply", "session"
+_TENSORS = ("memory", _REPLY, _SESSION)  # what is kept beside the rest, as tensors
 
 
 @dataclass(frozen=True)
@@ -89,10 +90,8 @@ def _bytes(kept: Kept) -> bytes:
     tensors = {_MEMORY + name: value.contiguous() for name, value in kept.memory.items()}
     for name, data in ((_REPLY, kept.reply), (_SESSION, kept.session)):
         tensors[name] = torch.frombuffer(bytearray(data or b"\0"), dtype=torch.uint8)
-    head = {"run": kept.run, "round": kept.round, "allowance": list(kept.allowance)}
-    head |= {"leg": kept.leg, "asked": kept.asked, "open": bool(kept.session)}
-    head |= {"paid": kept.paid}
-    said = json.dumps({**head, "answered": bool(kept.reply)})
+    head = {name: value for name, value in vars(kept).items() if name not in _TENSORS}
+    said = json.dumps({**head, "open": bool(kept.session), "answered": bool(kept.reply)})
     body = safetensors.torch.save(tensors, metadata={"kept": said})
     return hashlib.sha256(body).digest() + body
 
@@ -107,17 +106,11 @@ def _read(data: bytes) -> Kept:
     head = json.loads(json.loads(body[8 : 8 + length])["__metadata__"]["kept"])
     tensors = safetensors.torch.load(body)
     reply, session = (tensors.pop(name).numpy().tobytes() for name in (_REPLY, _SESSION))
-    return Kept(
-        head["run"],
-        head["round"],
-        tuple(head["allowance"]),
-        reply if head["answered"] else b"",
-        {name.removeprefix(_MEMORY): value for name, value in tensors.items()},
-        head["leg"],
-        head["asked"],
-        session if head["open"] else b"",
-        None if head["paid"] is None else (head["paid"][0], head["paid"][1]),
-    )
+    answered, opened = head.pop("answered"), head.pop("open")
+    head |= {"allowance": tuple(head["allowance"]), "paid": head["paid"] and (*head["paid"],)}
+    memory = {name.removeprefix(_MEMORY): value for name, value in tensors.items()}
+    reply, session = reply if answered else b"", session if opened else b""
+    return Kept(**head, memory=memory, reply=reply, session=session)
 
 
 def read_kept(folder: Path) -> Kept | None:
