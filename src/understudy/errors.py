@@ -104,6 +104,12 @@ class ExchangeError(UnderstudyError):
     exit_code = 12
 
 
+def unfinished(expected: str, found: str = "one that was charged and cut short") -> ReleaseError:
+    """What a run lacks for good: its ledger has charged what did not come about."""
+    do = "start a new run in another folder; the budget that this run charged cannot be recovered"
+    return ReleaseError(expected, found, do)
+
+
 def unwritable(what: str, error: OSError) -> OutputError:
     """Why ``what`` was not written; freeing space helps only if the disk is full."""
     found = str(error.strerror or error)

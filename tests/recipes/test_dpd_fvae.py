@@ -270,7 +270,7 @@ def test_the_batch_rate_follows_from_public_numbers() -> None:
             built = recipe(privacy=privacy, training=training)
             planned = built.plan.own.parts[0].mechanism.rate
             assert planned == (rate if rate is None else pytest.approx(rate))
-            assert built._batch == pytest.approx(batch or 15)
+            assert built.batch == pytest.approx(batch or 15)
 
 
 def test_batches_are_drawn_anew_for_every_step(monkeypatch: pytest.MonkeyPatch) -> None:

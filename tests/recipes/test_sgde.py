@@ -82,7 +82,7 @@ def reference(recipe: Any, data: Shards, bound: float) -> Tensor:
     for i, label in enumerate(y.tolist()):
         flat = start[label].clone().requires_grad_()
         batch = _one(x[i], y[i], noise[i])
-        loss = recipe._losses(vae.unpack(recipe.spec, flat[None]), batch).sum()
+        loss = recipe.record_losses(vae.unpack(recipe.spec, flat[None]), batch).sum()
         (slope,) = torch.autograd.grad(loss, flat)
         total[label] += slope * min(1.0, bound / float(slope.norm()))
     return total

@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from understudy.errors import OutputError, ReleaseError
+from understudy.errors import OutputError, ReleaseError, unfinished
 from understudy.federation.checkpoint import Checkpoint, Saved
 from understudy.federation.cohort import draw_cohort, scheduled
 from understudy.federation.gather import Gather, Reply
@@ -28,6 +28,7 @@ __all__ = ["Engine", "Runtime"]
 
 Progress = Callable[[int, int], None]
 Watch = Callable[[int, State], None]  # how many rounds are done, and what they led to
+_COMPLETE = "a round that was completed"
 _PAUSE = 1.0  # seconds between checkpoints where cohorts follow a schedule
 _RUNTIME = "runtime/"  # prefix of what the runtime keeps, beside the recipe's own state
 _COMPLETED = "engine/completed"  # rounds that had a total
@@ -82,7 +83,7 @@ class Engine:
             if self._completed:
                 self.watch(round + 1, state)
         if not self._completed:
-            raise _nothing_learnt("none: no site answered, or every round was cut short")
+            raise unfinished(_COMPLETE, "none: no site answered, or every round was cut short")
         self.progress(plan.length, plan.length)
         return state
 
@@ -154,7 +155,7 @@ class Engine:
                 "restore the ledger; it was cut or replaced, so this run cannot be released",
             )
         if saved is None and charged >= self.recipe.plan.length:
-            raise _nothing_learnt("none: every planned round was charged and cut short")
+            raise unfinished(_COMPLETE, "none: every planned round was charged and cut short")
         self._count_void(range(done, charged))
         return max(done, charged), state
 
@@ -176,11 +177,3 @@ class Engine:
             else:
                 cohort = np.arange(self.recipe.plan.sites)
             self.runtime.count_void(cohort, round)
-
-
-def _nothing_learnt(found: str) -> ReleaseError:
-    return ReleaseError(
-        "a round that was completed",
-        found,
-        "start a new run in another folder; the budget that this run charged cannot be recovered",
-    )

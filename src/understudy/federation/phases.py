@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from understudy.data.schema import Schema
-from understudy.errors import ReleaseError
+from understudy.errors import unfinished
 from understudy.federation.info import RecipeInfo
 from understudy.federation.recipe import Recipe, State, Task, Update
 from understudy.federation.site import Site
@@ -74,12 +74,7 @@ class Then:
         if round < self.plan.first:
             return self.first.task(state, round)
         if _DONE in state:
-            raise ReleaseError(
-                "a warm start that was completed",
-                "one that was charged and cut short",
-                "start a new run in another folder; the budget that this run charged cannot be "
-                "recovered",
-            )
+            raise unfinished("a warm start that was completed")
         return self.second.task(state, round - self.plan.first)
 
     def local(self, task: Task, site: Site) -> tuple[Update, State]:

@@ -83,10 +83,6 @@ class FedMoments(Summed):
         """The public feature space."""
         return space(self.schema, self.options.coefficients)
 
-    def task(self, state: State, round: int) -> Task:
-        """The question is in the study file."""
-        return Task()
-
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """The site's sum of φ over its records, by class."""
         return {"moments": site.moments("moments", self._features, lambda y: y, self.weights)}, {}

@@ -57,10 +57,6 @@ class FedVAE(SharedVAE[FedVAEOptions]):
         """An encoder per VAE, from a public start; whether it has been trained here."""
         return {"encoder": self.first_encoder(), "trained": torch.zeros(1)}
 
-    def task(self, state: State, round: int) -> Task:
-        """Only decoders are sent; after a warm start, an encoder to begin with."""
-        return Task({name: state[name] for name in ("decoder", "encoder") if name in state})
-
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """Train encoder and decoder on the site's rows; send the decoder's change."""
         spec, data, shape = self.spec, site.data, (len(site), self.members, -1)

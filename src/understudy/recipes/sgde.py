@@ -17,7 +17,6 @@ rows may lie in several classes: they are bounded together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -28,7 +27,7 @@ from understudy.data.schema import Schema
 from understudy.federation.planning import Terms, unit_and_trust
 from understudy.federation.recipe import Recipe, State, Task, Update
 from understudy.federation.site import Site, clipping
-from understudy.nets.autoencoder import Autoencoder, record_losses
+from understudy.nets.autoencoder import Autoencoder
 from understudy.privacy.clip import Bounded
 from understudy.recipes import shared_vae, vae
 from understudy.recipes.by_record import LEAST_SPREAD, SINGLE, batch_rate, refuse_epochs
@@ -39,7 +38,7 @@ from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Study
 from understudy.training import optim
-from understudy.training.dpsgd import RecordBatch, clipped_gradients, of_sites, pieces
+from understudy.training.dpsgd import clipped_gradients, of_sites, pieces
 from understudy.training.optim import Adam, Optimiser, Sgd
 
 __all__ = ["SGDE", "build"]
@@ -71,9 +70,6 @@ class SGDE(SharedVAE[SGDEOptions]):
         """A VAE per class of the schema."""
         return self.schema.n_classes
 
-    def task(self, state: State, round: int) -> Task:
-        return Task({"vaes": state["vaes"]})
-
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """Noised steps of all classes at once; the change to the mean of the last ones."""
         mechanism = clipping(self.part)
@@ -83,7 +79,7 @@ class SGDE(SharedVAE[SGDEOptions]):
         averaged = max(1, round(self.options.average * mechanism.steps))
         for step in range(mechanism.steps):
             noised = site.step("vaes", self._clipped_sum(moved["vaes"], site))
-            move([(noised / self._batch).float()])
+            move([(noised / self.batch).float()])
             if step >= mechanism.steps - averaged:
                 late += moved["vaes"]
         return {"vaes": late / averaged - start}, {}
@@ -102,24 +98,13 @@ class SGDE(SharedVAE[SGDEOptions]):
         batch = pieces(site.data.x, site.data.y, drawn, len(site) * classes, noise[order])
         mechanism = clipping(self.part)
         params, bound = vae.unpack(self.spec, flat.flatten(0, 1)), mechanism.bound / mechanism.rows
-        total = clipped_gradients(self._losses, params, batch, bound)
+        total = clipped_gradients(self.record_losses, params, batch, bound)
         return of_sites(total, classes, mechanism.rows, self.plan.unit)
-
-    def _losses(self, params: Mapping[str, Tensor], records: RecordBatch) -> Tensor:
-        """One number per record, which no other record moves."""
-        terms = (records.x, records.y, records.noise)
-        return record_losses(self.spec, params, *terms, beta=self.options.beta)
 
     def finish(self, state: State, *, rng: Streams) -> Generator:
         """The decoders; every class is drawn as often as the others."""
         equal = (1 / self.members,) * self.members
         return replace(super().finish(state, rng=rng), balance=equal)
-
-    @property
-    def _batch(self) -> float:
-        """Records of one class in a batch, as if classes were alike: public numbers only."""
-        rate = self.part.mechanism.rate or 1.0
-        return rate * self.schema.records / self.plan.sites / self.members
 
     @property
     def _optimiser(self) -> Optimiser:

@@ -19,7 +19,7 @@ from understudy.federation.phases import then
 from understudy.federation.planning import Terms, noised_plan
 from understudy.federation.recipe import Recipe, State, Task
 from understudy.nets import layers
-from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder, init, vae_loss
+from understudy.nets.autoencoder import DECODER, ENCODER, Autoencoder, init, record_losses, vae_loss
 from understudy.nets.layers import Params
 from understudy.recipes import public, vae, warm
 from understudy.recipes.fedavg import Trained
@@ -28,12 +28,14 @@ from understudy.recipes.vae_options import NetOptions
 from understudy.release.generator import Generator
 from understudy.rng import Streams
 from understudy.study import Study
+from understudy.training.dpsgd import RecordBatch
 from understudy.training.loop import Batch
 from understudy.training.server import ServerOptimiser
 
 __all__ = ["SharedVAE", "build", "own_encoder"]
 
 Options = TypeVar("Options", bound=NetOptions)
+_BEGUN = ("encoder", "centre", "scale")  # an encoder, and where its latents lie if it is frozen
 
 
 @dataclass(frozen=True)
@@ -92,11 +94,26 @@ class SharedVAE(Trained[Options]):
         params = init(self.spec, rng=Streams.from_seed(0).torch("encoder"))
         return self.kept(layers.stack(params, self.members))
 
+    def task(self, state: State, round: int) -> Task:
+        """What is shared; after pre-training also what sites begin with, or keep as it is."""
+        return Task({name: state[name] for name in (self.part.name, *_BEGUN) if name in state})
+
     def loss(self, params: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The VAE's, for each member ``[C]``."""
         rows = (batch.x, batch.y, batch.weight)
         draw = batch.normal(self.spec.latent)
         return vae_loss(self.spec, params, *rows, beta=self.options.beta, draw=draw)
+
+    def record_losses(self, params: Mapping[str, Tensor], records: RecordBatch) -> Tensor:
+        """One number per record, which no other record moves."""
+        terms = (records.x, records.y, records.noise)
+        return record_losses(self.spec, params, *terms, beta=self.options.beta)
+
+    @property
+    def batch(self) -> float:
+        """Records that a member's batch is expected to hold, classes alike: by public numbers."""
+        rate = self.part.mechanism.rate or 1.0
+        return rate * self.schema.records / self.plan.sites / self.members
 
     def step(self, state: State, total: State, *, rng: Streams) -> State:
         """θ ← θ + optimiser(noised mean); remember the average of the last rounds."""

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from understudy.data.encode import blocks
 from understudy.data.schema import Schema
-from understudy.errors import ReleaseError
+from understudy.errors import unfinished
 from understudy.federation.info import RecipeInfo
 from understudy.federation.planning import Terms, noised_plan
 from understudy.federation.recipe import State, Summed, Task, Update
@@ -171,12 +171,7 @@ class TwoSums(Summed):
 def completed_sum(state: State, part: str) -> np.ndarray:
     """A noisy sum in double; refused where its round was void."""
     if part not in state:
-        raise ReleaseError(
-            f"a sum of {part} that was completed",
-            "one that was charged and cut short",
-            "start a new run in another folder; the budget that this run charged cannot be "
-            "recovered",
-        )
+        raise unfinished(f"a sum of {part} that was completed")
     return state[part].double().numpy()
 
 

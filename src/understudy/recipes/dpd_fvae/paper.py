@@ -9,7 +9,6 @@ noise of z·S is a multiplier of z/B for the site, however small that is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,7 +19,7 @@ from understudy.errors import PrivacyError
 from understudy.federation.planning import Terms, noised_plan
 from understudy.federation.recipe import Recipe, State, Task, Update
 from understudy.federation.site import Site, clipping
-from understudy.nets.autoencoder import DECODER, ENCODER, record_losses
+from understudy.nets.autoencoder import DECODER, ENCODER
 from understudy.privacy.clip import clip
 from understudy.recipes import vae
 from understudy.recipes.catalogue import CATALOGUE
@@ -50,9 +49,6 @@ class PaperDpdFVAE(SharedVAE[DpdFVAEOptions]):
     def memory(self, site: str) -> State:
         """The encoder, from a public start."""
         return {"encoder": self.first_encoder()}
-
-    def task(self, state: State, round: int) -> Task:
-        return Task({"shared": state["shared"]})
 
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """Plain steps of the encoder, noised steps of the decoder."""
@@ -85,15 +81,11 @@ class PaperDpdFVAE(SharedVAE[DpdFVAEOptions]):
         spec, size = self.spec, batch.x.shape[1]
         free = {n: p.requires_grad_() for n, p in vae.unpack(spec, encoder, ENCODER).items()}
         params = {**free, **vae.unpack(spec, decoder, DECODER)}
-        total = (self._losses(params, batch) * batch.real).sum() / size
+        total = (self.record_losses(params, batch) * batch.real).sum() / size
         mean = dict(zip(free, torch.autograd.grad(total, list(free.values())), strict=True))
         bound = clipping(self.part).bound / size
-        clipped = clipped_gradients(self._losses, params, iter([batch]), bound, only=DECODER)
+        clipped = clipped_gradients(self.record_losses, params, iter([batch]), bound, only=DECODER)
         return vae.pack(spec, mean, ENCODER), clipped.value
-
-    def _losses(self, params: Mapping[str, Tensor], batch: RecordBatch) -> Tensor:
-        terms = (batch.x, batch.y, batch.noise)
-        return record_losses(self.spec, params, *terms, beta=self.options.beta)
 
 
 def _batch(training: Training) -> int:

@@ -35,7 +35,6 @@ from understudy.nets.autoencoder import (
     encode,
     init,
     reconstruction,
-    record_losses,
 )
 from understudy.nets.layers import Params
 from understudy.privacy.clip import Bounded
@@ -117,11 +116,6 @@ class RecordDpdFVAE(SharedVAE[DpdFVAEOptions]):
         decoder = {name: params[name] for name in vae.shapes(self.spec, DECODER)}
         return train(decoder, loss, rows, plan, Adam(1e-3), rng=rng.draws("refit"))[0]
 
-    def task(self, state: State, round: int) -> Task:
-        """The noised parameters, and the frozen encoder."""
-        names = ("shared", "encoder", "centre", "scale")
-        return Task({name: state[name] for name in names if name in state})
-
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """One clipped sum for the server to noise, or steps that are noised here."""
         sent = self._sent(task)
@@ -132,7 +126,7 @@ class RecordDpdFVAE(SharedVAE[DpdFVAEOptions]):
         move = optim.stepper(self._optimiser, moved, optim.start(self._optimiser, moved))
         for _ in range(self.part.mechanism.steps):
             bounded = self._clipped_sum(sent, moved["shared"], site)
-            move([(site.step("shared", bounded) / self._batch).float()])
+            move([(site.step("shared", bounded) / self.batch).float()])
         return {"shared": moved["shared"] - start}, {}
 
     def _sent(self, task: Task) -> State:
@@ -156,13 +150,10 @@ class RecordDpdFVAE(SharedVAE[DpdFVAEOptions]):
     def _loss(self, sent: Mapping[str, Tensor]) -> RecordLoss:
         """One number per record, which no other record moves."""
 
-        def private(params: Mapping[str, Tensor], r: RecordBatch) -> Tensor:
-            return record_losses(self.spec, params, r.x, r.y, r.noise, beta=self.options.beta)
-
         def frozen(params: Mapping[str, Tensor], r: RecordBatch) -> Tensor:
             return self._frozen_losses(params, r, sent)
 
-        return frozen if self.frozen else private
+        return frozen if self.frozen else self.record_losses
 
     def _frozen_losses(
         self, params: Mapping[str, Tensor], records: RecordBatch, frozen: Mapping[str, Tensor]
@@ -180,14 +171,8 @@ class RecordDpdFVAE(SharedVAE[DpdFVAEOptions]):
         """θ ← θ + server optimiser, on the mean change or minus the mean gradient."""
         mean = total["shared"]
         if self.part.where != "step":
-            mean = -mean / (self._batch * self.plan.sites)
+            mean = -mean / (self.batch * self.plan.sites)
         return {**state, **self.server.step(state, mean)}
-
-    @property
-    def _batch(self) -> float:
-        """Records that a site's batch is expected to hold, from public numbers only."""
-        rate = self.part.mechanism.rate or 1.0
-        return rate * self.schema.records / self.plan.sites
 
     @property
     def _optimiser(self) -> Optimiser:

@@ -53,10 +53,6 @@ class ClientDpdFVAE(SharedVAE[DpdFVAEOptions]):
         kept |= {optim.STEPS: torch.zeros(1)} if optim.STEPS in kept else {}
         return {"encoder": encoder, "trained": torch.zeros(1), **kept}
 
-    def task(self, state: State, round: int) -> Task:
-        """What is synchronised; after pre-training, an encoder to begin with."""
-        return Task({name: state[name] for name in ("shared", "encoder") if name in state})
-
     def local(self, task: Task, site: Site) -> tuple[Update, State]:
         """Train the whole VAE on the site's rows; send the change of what is shared."""
         spec, memory = self.spec, site.memory
