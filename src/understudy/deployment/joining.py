@@ -25,7 +25,6 @@ from understudy.federation.memory import SiteMemory
 from understudy.federation.product_party import ProductParty
 from understudy.federation.recipe import Recipe
 from understudy.federation.secure.party import Party
-from understudy.federation.secure.roster import Roster
 from understudy.federation.sites import Sites
 from understudy.privacy.ledger import Ledger
 from understudy.rng import NoiseSource, Streams
@@ -37,9 +36,15 @@ from understudy.simulation.loading import check_within
 from understudy.simulation.simulate import prepared, terms
 from understudy.study import Study
 
-__all__ = ["Joining", "check_marked", "prepare"]
+__all__ = ["Joining", "check_marked", "prepare", "terms_of"]
 
 _DONE = "finished"  # in the folder of a run that is over
+
+
+def terms_of(study: Study, recipe: Recipe, keys: Keys | None, source: NoiseSource) -> Terms:
+    """What an end of a run takes for granted, with the keys of all sites of the study."""
+    roster = "" if keys is None else keys.seated(study.site_names)[0].hash.hex()
+    return Terms(Agreement.of(study.hash, recipe), study.agreement(), roster, source.name)
 
 
 @dataclass(frozen=True)
@@ -65,14 +70,7 @@ class Joining:
     @property
     def terms(self) -> Terms:
         """What this end takes for granted."""
-        roster = "" if self.keys is None else self.roster.hash.hex()
-        return Terms(self.agreement, self.study.agreement(), roster, self.sites.source.name)
-
-    @property
-    def roster(self) -> Roster:
-        """The keys of all sites of the study."""
-        assert self.keys is not None
-        return self.keys.seated(self.study.site_names)[0]
+        return terms_of(self.study, self.recipe, self.keys, self.sites.source)
 
     @property
     def run(self) -> str:

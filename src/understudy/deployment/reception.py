@@ -99,7 +99,8 @@ class Reception:
             awaited = [name for name in self.names if name in self.transport.awaited()]
             if len(present) == len(self.names) or (len(present) >= least and not awaited):
                 break
-            self.report.say(phase="waiting", next="") if self._training else None
+            if self._training:
+                self.report.say(phase="waiting", next="")
             if len(present) < least and time.monotonic() - short_since > self.wait:
                 raise self._pause(f"{len(present)} of {len(self.names)} sites, {least} are needed")
             time.sleep(_LOOK)

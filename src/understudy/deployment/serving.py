@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from understudy.deployment.joining import check_marked
+from understudy.deployment.joining import check_marked, terms_of
 from understudy.deployment.keys import Keys, check_encrypted
 from understudy.deployment.preview import Preview
 from understudy.deployment.reception import Reception, Report
@@ -25,17 +25,15 @@ from understudy.errors import StudyError, WireError
 from understudy.federation.checkpoint import Checkpoint
 from understudy.federation.engine import Engine
 from understudy.federation.recipe import Recipe
-from understudy.federation.secure.roster import Roster
 from understudy.privacy.claim import claims
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.plan import PrivacyPlan
 from understudy.release.bundle import Release
 from understudy.release.manifest import MANIFEST
 from understudy.runtime.flare import MOST_SITES, Address, FlareTransport, Tls, check_flare
-from understudy.runtime.greeting import Farewell, Terms
+from understudy.runtime.greeting import Farewell
 from understudy.runtime.networked import Networked
 from understudy.runtime.transport import LATE
-from understudy.runtime.wire import Agreement
 from understudy.simulation.budgets import begin
 from understudy.simulation.journal import Journal
 from understudy.simulation.simulate import prepared, summed, trained
@@ -95,7 +93,7 @@ def serve(study: Study, how: Serving) -> Release:
         )
         stack.enter_context(transport)
         report.say(f"listening on {how.host}:{how.port}")
-        terms = _terms(study, recipe, journal, how)
+        terms = terms_of(study, recipe, how.keys, journal.source)
         reception = Reception(transport, terms, journal.run, report, how.wait, how.again)
         reception.open(_least(recipe.plan) if charged(folder) else None)
         begin(study, recipe.plan, journal, ledger)
@@ -152,16 +150,6 @@ def waiting(study: Study, plan: PrivacyPlan, journal: Journal, names: Sequence[s
     return Status(study.name, plan.length, sites, promised)
 
 
-def _terms(study: Study, recipe: Recipe, journal: Journal, how: Serving) -> Terms:
-    roster = "" if how.keys is None else _roster(study, how.keys).hash.hex()
-    agreement = Agreement.of(study.hash, recipe)
-    return Terms(agreement, study.agreement(), roster, journal.source.name)
-
-
-def _roster(study: Study, keys: Keys) -> Roster:
-    return keys.seated(study.site_names)[0]
-
-
 def _trained(
     study: Study,
     recipe: Recipe,
@@ -174,7 +162,7 @@ def _trained(
     networked = Networked(
         reception.transport, names, reception.terms.agreement, journal.run, how.deadline
     )
-    roster = None if how.keys is None else _roster(study, how.keys)
+    roster = None if how.keys is None else how.keys.seated(names)[0]
     gather = summed(networked, plan, journal.source, roster)
 
     def begin_round(round: int, rounds: int) -> None:

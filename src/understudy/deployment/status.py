@@ -7,14 +7,14 @@ anyway: no row, no loss, nothing that follows from data, and not who is in a sec
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from understudy.errors import UnderstudyError, unwritable
+from understudy.errors import UnderstudyError
+from understudy.federation.checkpoint import write_atomic
 from understudy.privacy.claim import Claim
 
 __all__ = ["FILE", "Phase", "Promised", "SiteState", "SiteStatus", "Status"]
@@ -108,14 +108,8 @@ class Status:
 
     def write(self, folder: Path) -> None:
         """Replace the file in one move; a full disk leaves what was there."""
-        partial = folder / f".{FILE}.new"
-        try:
-            text = json.dumps(asdict(self), indent=1, ensure_ascii=False, allow_nan=False)
-            partial.write_text(text + "\n", encoding="utf-8")
-            os.replace(partial, folder / FILE)
-        except OSError as error:
-            partial.unlink(missing_ok=True)
-            raise unwritable(FILE, error) from error
+        text = json.dumps(asdict(self), indent=1, ensure_ascii=False, allow_nan=False)
+        write_atomic(folder / FILE, f"{text}\n".encode())
 
     @classmethod
     def read(cls, folder: Path) -> Status:
