@@ -319,9 +319,8 @@ def person_as_record(patch: Patch) -> None:
     original = Site.sum
 
     def sum(self, part, features, group=None):
-        whole = self.plan.with_parts(
-            replace(p, mechanism=replace(p.mechanism, rows=1)) for p in self.plan.own.parts
-        )
+        parts = [replace(p, mechanism=replace(p.mechanism, rows=1)) for p in self.plan.own.parts]
+        whole = self.plan.with_own(parts=tuple(parts))
         return original(replace(self, plan=whole), part, features, group)
 
     patch.setattr(Site, "sum", sum)
@@ -705,7 +704,7 @@ def peeking_selection(patch: Patch) -> None:
             replace(p, mechanism=replace(p.mechanism, top=p.mechanism.top - less))
             for p in site.plan.own.parts
         )
-        return original(replace(site, plan=site.plan.with_parts(peeked)), update)
+        return original(replace(site, plan=site.plan.with_own(parts=tuple(peeked))), update)
 
     patch.setattr(sites_module, "seal", seal)
 

@@ -41,8 +41,8 @@ from understudy.privacy.terms import Trust, Unit
 from understudy.recipes import RECIPES, build, infos
 from understudy.release.bundle import Release
 from understudy.release.verify import verify
+from understudy.settings import read
 from understudy.simulation import run, run_apart
-from understudy.study import options
 
 pytestmark = pytest.mark.usefixtures("toys")
 TRUSTS = [t for t in get_args(Trust) if t != "none"]
@@ -69,7 +69,7 @@ def test_a_recipe_says_what_it_is(name: str) -> None:
     assert callable(RECIPES[name].build) and dataclasses.is_dataclass(info.options)
     for field in dataclasses.fields(info.options):
         assert field.metadata.get("help"), f"[recipe] {field.name} is not explained"
-    assert options(info.options, {}) == info.options()
+    assert read(info.options, {}, "recipe") == info.options()
 
 
 @pytest.mark.parametrize("trust", TRUSTS)

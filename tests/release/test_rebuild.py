@@ -84,7 +84,7 @@ def local(plan: PrivacyPlan) -> PrivacyPlan:
 
 
 def shapes(plan: PrivacyPlan) -> PrivacyPlan:
-    return plan.with_parts(replace(p, shape=(7,)) for p in plan.own.parts)
+    return plan.with_own(parts=tuple(replace(p, shape=(7,)) for p in plan.own.parts))
 
 
 FORGED: dict[str, tuple[Callable[[PrivacyPlan], PrivacyPlan], str]] = {
