@@ -101,7 +101,7 @@ def test_parties_cannot_stay_away_nor_be_protected_as_wholes() -> None:
     with pytest.raises(PrivacyError):
         replace(made, unit="site")
     with pytest.raises(PrivacyError, match="one rate"):
-        made.with_parts((step(0), replace(step(1), mechanism=Gaussian(1.0, noise=1.0))))
+        made.with_own(parts=(step(0), replace(step(1), mechanism=Gaussian(1.0, noise=1.0))))
 
 
 def test_parts_of_single_parties_belong_to_parties() -> None:
