@@ -13,7 +13,14 @@ from typing import Any
 
 from understudy.errors import PrivacyError
 from understudy.privacy.account import Event, cost, rdp_epsilon, round_up
-from understudy.privacy.columns import OTHERS, column_caveats, column_claims, known_batches
+from understudy.privacy.columns import (
+    DOUBLE,
+    OTHERS,
+    SINGLE,
+    column_caveats,
+    column_claims,
+    known_batches,
+)
 from understudy.privacy.gaussian import Gaussian
 from understudy.privacy.integer import IntegerGaussian, default_shares
 from understudy.privacy.plan import Phase, PrivacyPlan, claim_terms, default_delta
@@ -281,21 +288,18 @@ def _distributed(told: _Told) -> tuple[Claim, ...]:
     """
     c = told.plan.own.colluders
     told = replace(told, plan=replace(told.plan, notes=(_assumed(told.plan), *told.plan.notes)))
-    single, trust = (
-        dict(factor=1.0, amplified=False),
-        _BARE if told.ran.endswith(UNMASKED) else _SHARED,
-    )
+    trust = _BARE if told.ran.endswith(UNMASKED) else _SHARED
     relation = EMPTY_SITE if told.plan.unit == "site" else "add or remove one"
     server = f"the server together with {_up_to(c, 'site')}" if c else "the server alone"
-    found = [told.claim(server, relation, trust, **single)]
+    found = [told.claim(server, relation, trust, **SINGLE)]
     if not any(part.mechanism.rate for phase in told.plan.phases for part in phase.parts):
-        found.append(told.claim(server, "replace one", trust, factor=2.0, amplified=False))
+        found.append(told.claim(server, "replace one", trust, **DOUBLE))
     if c:
-        found.append(told.claim(_up_to(c, "other site"), relation, trust, **single))
+        found.append(told.claim(_up_to(c, "other site"), relation, trust, **SINGLE))
     else:
         found.append(told.nothing("the other sites", "each knows its own share, and c = 0"))
     public = replace(told, plan=told.plan.against(0))
-    return (*found, public.claim("the public", relation, trust, **single))
+    return (*found, public.claim("the public", relation, trust, **SINGLE))
 
 
 def _up_to(many: int, noun: str) -> str:
@@ -317,20 +321,18 @@ def _assumed(plan: PrivacyPlan) -> str:
 def _local(told: _Told) -> tuple[Claim, ...]:
     trust = "nobody is trusted: noise is added at the site before anything is sent"
     who, phases = "the server, the other sites and the public", told.plan.phases
-    single = dict(factor=1.0, amplified=False)
-    double = dict(factor=2.0, amplified=False)
     if all(phase.update_epsilon for phase in phases):  # any two updates alike, and no update
         trust = "nobody is trusted: a site sends only randomised choices"
-        return (told.claim(who, "replace one", trust, **single),)
+        return (told.claim(who, "replace one", trust, **SINGLE),)
     if told.plan.unit == "site":
         return (
-            told.claim(who, "replace one", trust, **double),
-            told.claim(who, EMPTY_SITE, trust, **single),
+            told.claim(who, "replace one", trust, **DOUBLE),
+            told.claim(who, EMPTY_SITE, trust, **SINGLE),
         )
-    added = told.claim(who, "add or remove one", trust, **single)
+    added = told.claim(who, "add or remove one", trust, **SINGLE)
     if any(part.mechanism.rate for phase in phases for part in phase.parts):
         return (added,)  # no accountant here covers replaced records in secret batches
-    return added, told.claim(who, "replace one", trust, **double)
+    return added, told.claim(who, "replace one", trust, **DOUBLE)
 
 
 def headline(found: tuple[Claim, ...]) -> float:

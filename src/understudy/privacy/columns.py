@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from understudy.privacy.claim import Claim
     from understudy.privacy.plan import PrivacyPlan
 
-__all__ = ["OTHERS", "column_caveats", "column_claims", "known_batches"]
+__all__ = ["DOUBLE", "OTHERS", "SINGLE", "column_caveats", "column_claims", "known_batches"]
 
 OTHERS = "its values at the other parties, or none"
 _ITS_OWN = "its values at that party, or none"
@@ -53,8 +53,8 @@ _LOST = (
         "a party that sends larger numbers than agreed can read others' rows through the noise",
     ),
 )
-_SINGLE: dict[str, Any] = {"factor": 1.0, "amplified": False}
-_DOUBLE: dict[str, Any] = {"factor": 2.0, "amplified": False}
+SINGLE: dict[str, Any] = {"factor": 1.0, "amplified": False}
+DOUBLE: dict[str, Any] = {"factor": 2.0, "amplified": False}
 
 
 def known_batches(events: tuple[Event, ...]) -> tuple[Event, ...]:
@@ -83,10 +83,10 @@ def _of_sums(told: Any) -> list[Claim]:
     insider = "the other parties, even all of them together"
     insider += ", if they follow the protocol" if dealt else ""
     return [
-        told.claim(_OUTSIDE, "add or remove one", trust, **_SINGLE),
-        told.claim(_OUTSIDE, "replace one", trust, **_DOUBLE),
-        told.claim(insider, OTHERS, trust, **_SINGLE),
-        told.claim(insider, "replace one", trust, **_DOUBLE),
+        told.claim(_OUTSIDE, "add or remove one", trust, **SINGLE),
+        told.claim(_OUTSIDE, "replace one", trust, **DOUBLE),
+        told.claim(insider, OTHERS, trust, **SINGLE),
+        told.claim(insider, "replace one", trust, **DOUBLE),
     ]
 
 
@@ -100,18 +100,18 @@ def _of_steps(told: Any) -> list[Claim]:
     plan: PrivacyPlan = told.plan
     dealt = _dealt(plan)
     trust, nobody = (_DEALT, _DEALT) if dealt else (_TRUST, _NOBODY)
-    found = [told.claim(_OUTSIDE, "add or remove one", trust, **_SINGLE)]
+    found = [told.claim(_OUTSIDE, "add or remove one", trust, **SINGLE)]
     for party in range(plan.sites):
         alone = replace(told, plan=plan.of([party]))
         who = f"{_OUTSIDE} (of party {party + 1}'s columns alone)"
-        found.append(alone.claim(who, _ITS_OWN, trust, seen=True, **_SINGLE))
+        found.append(alone.claim(who, _ITS_OWN, trust, seen=True, **SINGLE))
     worst = max(range(plan.sites), key=lambda i: _exposed(_without(plan, i)))
     rest = replace(told, plan=_without(plan, worst))
     insider = "one party, which knows the batches, "
     insider += "if it follows the protocol" if dealt else "even together with the server"
-    found.append(rest.claim(insider, OTHERS, nobody, seen=True, **_SINGLE))
+    found.append(rest.claim(insider, OTHERS, nobody, seen=True, **SINGLE))
     leaked = "an outsider who learns the batches from a party"
-    found.append(told.claim(leaked, _EVERYWHERE, nobody, seen=True, **_SINGLE))
+    found.append(told.claim(leaked, _EVERYWHERE, nobody, seen=True, **SINGLE))
     return found
 
 
@@ -121,7 +121,7 @@ def _without(plan: PrivacyPlan, party: int) -> PrivacyPlan:
 
 def _exposed(plan: PrivacyPlan) -> float:
     """μ² of one step of all phases: more is worse."""
-    return sum(event.count / event.merged**2 for event in plan.promise(**_SINGLE))
+    return sum(event.count / event.merged**2 for event in plan.promise(**SINGLE))
 
 
 def _dealt(plan: PrivacyPlan) -> bool:
