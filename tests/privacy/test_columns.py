@@ -67,6 +67,17 @@ def test_the_worst_insider_is_the_one_with_the_most_noise() -> None:
     assert "knows the batches" in insider.sampling
 
 
+def test_the_worst_insider_is_found_by_price_where_sums_and_steps_disagree() -> None:
+    """Sums over all rows say more than a thousand steps, few of which a record is in."""
+    sums = [Part(f"sum {i}", (4,), "sum", "client", Gaussian(1.0, noise=z), i) for i, z in
+            enumerate((1.0, 20.0))]  # fmt: skip
+    steps = plan(40.0, 20.0)
+    made = replace(steps, phases=(Phase(tuple(sums), 1, 2), steps.own))
+    insider = next(c for c in claims(made, "os") if c.relation == OTHERS)
+    each = [[Event((a,), None, 1), Event((b,), Q, T, seen=True)] for a, b in ((1, 40), (20, 20))]
+    assert insider.epsilon == max(cost(events, DELTA).epsilon for events in each)
+
+
 def test_insiders_of_three_parties_pay_what_the_literature_says() -> None:
     for many, epsilon in ((3, 53.8), (2, 39.1)):
         found = cost([Event((1.0,) * many, Q, T, seen=True)], DELTA)

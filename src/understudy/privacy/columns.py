@@ -13,6 +13,7 @@ against a party that departs from it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -105,11 +106,11 @@ def _of_steps(told: Any) -> list[Claim]:
         alone = replace(told, plan=plan.of([party]))
         who = f"{_OUTSIDE} (of party {party + 1}'s columns alone)"
         found.append(alone.claim(who, _ITS_OWN, trust, seen=True, **SINGLE))
-    worst = max(range(plan.sites), key=lambda i: _exposed(_without(plan, i)))
-    rest = replace(told, plan=_without(plan, worst))
     insider = "one party, which knows the batches, "
     insider += "if it follows the protocol" if dealt else "even together with the server"
-    found.append(rest.claim(insider, OTHERS, nobody, seen=True, **SINGLE))
+    rests = (replace(told, plan=_without(plan, party)) for party in range(plan.sites))
+    each = [rest.claim(insider, OTHERS, nobody, seen=True, **SINGLE) for rest in rests]
+    found.append(max(each, key=_price))
     leaked = "an outsider who learns the batches from a party"
     found.append(told.claim(leaked, _EVERYWHERE, nobody, seen=True, **SINGLE))
     return found
@@ -119,9 +120,8 @@ def _without(plan: PrivacyPlan, party: int) -> PrivacyPlan:
     return plan.of(i for i in range(plan.sites) if i != party)
 
 
-def _exposed(plan: PrivacyPlan) -> float:
-    """μ² of one step of all phases: more is worse."""
-    return sum(event.count / event.merged**2 for event in plan.promise(**SINGLE))
+def _price(claim: Claim) -> float:
+    return math.inf if claim.epsilon is None else claim.epsilon
 
 
 def _dealt(plan: PrivacyPlan) -> bool:
