@@ -28,8 +28,7 @@ MAKERS = {
         "runtime/wire.py",
     },
     "Receipt": {
-        "privacy/gaussian.py",
-        "privacy/integer.py",
+        "privacy/clipped.py",
         "privacy/products.py",
         "privacy/pure.py",
         "privacy/ledger.py",
