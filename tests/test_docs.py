@@ -17,6 +17,7 @@ from understudy import errors, study
 from understudy.cli import app
 from understudy.data import schema
 from understudy.data.bundled import bundled
+from understudy.data.schema_toml import tomllib
 from understudy.data.split import SPLITS, option_names
 from understudy.recipes import build, infos
 from understudy.settings import allowed
@@ -70,7 +71,7 @@ STUDIES = [e for e in re.findall(r"```toml\n(.*?)```", WRITTEN, re.S) if "[study
 
 @pytest.mark.parametrize("example", STUDIES, ids=lambda example: example.split('"')[1])
 def test_examples_of_studies_can_be_planned(example: str) -> None:
-    data = study.tomllib.loads(example)
+    data = tomllib.loads(example)
     images = data["study"]["recipe"] in ("fedvae", "dpd_fvae")
     public = bundled("digits" if images else "breast_cancer")[0]
     assert build(study.Study.parse(data, schema=public)).plan.sites >= 1
