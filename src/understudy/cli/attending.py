@@ -107,9 +107,8 @@ def key_folder(folder: Path | None, insecure: bool) -> Keys | None:
     return None if folder is None else load_keys(folder)
 
 
-@contextmanager
-def follow(quiet: bool) -> Iterator[Callable[[Status], None]]:
-    """Print each new line of a run's log."""
+def follow(quiet: bool) -> Callable[[Status], None]:
+    """Prints each new line of a run's log."""
     seen: tuple[str, ...] = ()
 
     def tell(status: Status) -> None:
@@ -118,7 +117,7 @@ def follow(quiet: bool) -> Iterator[Callable[[Status], None]]:
         for line in () if quiet else fresh:
             print(line, flush=True)
 
-    yield tell
+    return tell
 
 
 def show_page(folder: Path, port: int | None) -> None:

@@ -86,7 +86,7 @@ def serve(
         again = _again(study, out, keys, host, port, console)
         again += _told(wait=wait, deadline=deadline, rows=rows) + (spreading or " --resume")
         kept = "Nothing is kept. To start again:" if spreading else _KEPT
-        with follow(quiet) as tell, stopped(f"{kept}  {again}"):
+        with stopped(f"{kept}  {again}"):
             how = Serving(
                 out=out,
                 keys=key_folder(keys, insecure),
@@ -99,7 +99,7 @@ def serve(
                 again=again,
                 seed=seed,
                 preview=console is not None,
-                tell=tell,
+                tell=follow(quiet),
                 opened=lambda folder: show_page(folder, console),
             )
             loaded = Study.load(study)

@@ -66,7 +66,8 @@ def read_cells(
         values = cells.cat.codes.to_numpy(np.float64)
         return Cells(values, values < 0, np.zeros(len(cells), bool))
     tokens = [t for t in missing_as if t not in column.classes]
-    typed = column.kind != "categorical" and (column.kind != "boolean" or _is_truth(cells))
+    is_truth = types.is_bool_dtype(cells.dtype)
+    typed = column.kind != "categorical" and (column.kind != "boolean" or is_truth)
     if is_text(cells) or not typed:
         held = text_array(cells, tokens)
         missing = held.is_null().to_numpy(zero_copy_only=False)
@@ -172,10 +173,6 @@ def _number(token: str) -> float | None:
 
 def _is_number(cells: pd.Series) -> bool:
     return types.is_numeric_dtype(cells.dtype) and not types.is_bool_dtype(cells.dtype)
-
-
-def _is_truth(cells: pd.Series) -> bool:
-    return types.is_bool_dtype(cells.dtype)
 
 
 def _typed_numbers(cells: pd.Series) -> np.ndarray:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 import pyarrow as pa
 
-from understudy.data.column import Column
+from understudy.data.column import BOUNDED, Column
 from understudy.data.form import Form
 from understudy.data.moments import DAYS, MOMENTS, count_swapped, day_first, time_forms
 from understudy.data.numerals import count_both, number_forms
@@ -49,7 +49,7 @@ def find_forms(
 
     Fewer than ``least`` rows do not settle how others are read.
     """
-    named = [c for c in columns if _has_form(c) and is_text(frame[c.name])]
+    named = [c for c in columns if c.kind in BOUNDED and is_text(frame[c.name])]
     read = {c.name: _read(c, text_array(frame[c.name], missing)) for c in named}
     evidence = _evidence(read.values())
     picked = {c.name: _pick(c, read[c.name], evidence, least) for c in named}
@@ -68,10 +68,6 @@ class _Read:
     forms: tuple[Form, ...]
     sure: int = 0
     doubtful: int = 0
-
-
-def _has_form(column: Column) -> bool:
-    return column.kind not in ("categorical", "boolean")
 
 
 def _read(column: Column, cells: pa.Array) -> _Read:

@@ -115,13 +115,10 @@ class Writer:
         if self._parquet is not None:
             self._parquet.close()
         if whole and self._batches:
-            self._save_arrays()
+            with open(self._partial, "wb") as file:
+                np.savez_compressed(file, **self._joined())  # type: ignore[arg-type]
         if whole and self._partial.exists():
             os.replace(self._partial, self.path)
-
-    def _save_arrays(self) -> None:
-        with open(self._partial, "wb") as file:
-            np.savez_compressed(file, **self._joined())  # type: ignore[arg-type]
 
     def _joined(self) -> dict[str, np.ndarray]:
         """Whole arrays from all batches, by name."""

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from understudy.evaluation.distances import squares
-from understudy.evaluation.measures import Measure, compare, proportion
+from understudy.evaluation.measures import compare, proportion
 from understudy.evaluation.rows import Rows
 from understudy.evaluation.score import Compared, Score, distance, weights
 
@@ -82,7 +82,7 @@ def measure_clouds(
         return None
     clouds = dict(zip(sides, rest, strict=True))
     apart = {k: _mmd_score(reference, c, rng) for k, c in clouds.items() if k != "guess"}
-    hits = {k: _coverage(reference, c) for k, c in clouds.items()}
+    hits = {k: proportion(COVERAGE, covered(reference, c)) for k, c in clouds.items()}
     near = compare(hits["synthetic"], hits.get("real"), hits.get("guess"))
     return Compared(MMD, apart["synthetic"], apart.get("real")), near
 
@@ -109,7 +109,3 @@ def covered(real: np.ndarray, synthetic: np.ndarray, nearest: int = NEAREST) -> 
     # A record as far as the k-th nearest must count as near: allow for the rounding of distances.
     slack = 1e-9 * (1 + radius)
     return squares(real, synthetic).min(1) <= radius + slack
-
-
-def _coverage(real: np.ndarray, side: np.ndarray) -> Measure:
-    return proportion(COVERAGE, covered(real, side))

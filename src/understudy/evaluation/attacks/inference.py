@@ -128,7 +128,9 @@ def attribute_inference(t: Targets, *, rng: np.random.Generator) -> Attack | Non
         return None
     chosen = [secrets[i] for i in sorted(rng.permutation(len(secrets))[:SECRETS])]
     found = [_guessed(x, pool, chosen) for x in sides]
-    blind = [_compared(x, pool[rng.integers(0, len(pool), len(x))], chosen) for x in sides]
+    drawn = [pool[rng.integers(0, len(pool), len(x))] for x in sides]
+    pairs = zip(sides, drawn, strict=True)
+    blind = [np.column_stack([_right(x, row, s) for _, s in chosen]) for x, row in pairs]
     gap = found[0].mean(0) - found[1].mean(0)
     worst = chosen[int(gap.argmax())][0]
     many = "one secret" if len(chosen) == 1 else f"{len(chosen)} secrets"
@@ -150,12 +152,6 @@ def _guessed(x: np.ndarray, pool: np.ndarray, secrets: list[tuple[str, np.ndarra
         ]
         found.append(np.column_stack(hits))
     return np.vstack(found)
-
-
-def _compared(
-    x: np.ndarray, guess: np.ndarray, secrets: list[tuple[str, np.ndarray]]
-) -> np.ndarray:
-    return np.column_stack([_right(x, guess, s) for _, s in secrets])
 
 
 def _right(x: np.ndarray, guess: np.ndarray, secret: np.ndarray) -> np.ndarray:

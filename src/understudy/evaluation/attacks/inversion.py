@@ -144,8 +144,9 @@ def _no_images(schema: Schema, known: Rows, rng: np.random.Generator) -> np.ndar
     noise = rng.random((n, schema.width)) * rng.random((n, 1))
     pixels = rng.permuted(drawn[0], axis=1)
     image = drawn[1].reshape(n, *schema.shape)
-    turned = np.fft.fft2(rng.random(image.shape), axes=axes)
-    phases = np.fft.ifft2(np.abs(np.fft.fft2(image, axes=axes)) * _sign(turned), axes=axes).real
+    angle = np.angle(np.fft.fft2(rng.random(image.shape), axes=axes))
+    turned = np.abs(np.fft.fft2(image, axes=axes)) * np.exp(1j * angle)
+    phases = np.fft.ifft2(turned, axes=axes).real
     quarters, (h, w) = drawn[2].reshape(n, *schema.shape).copy(), schema.shape[:2]
     corners = ((0, w // 2), (h // 2, 0), (h // 2, w // 2))
     for (top, left), other in zip(corners, drawn[3:], strict=True):
@@ -153,10 +154,6 @@ def _no_images(schema: Schema, known: Rows, rng: np.random.Generator) -> np.ndar
         quarters[part] = other.reshape(quarters.shape)[part]
     flat = [part.reshape(n, -1) for part in (noise, pixels, phases.clip(0, 1), quarters)]
     return np.concatenate(flat).astype(np.float32)
-
-
-def _sign(values: np.ndarray) -> np.ndarray:
-    return np.exp(1j * np.angle(values))
 
 
 def _trained(spec: Student, rows: Rows, how: StudentTraining, rng: Streams) -> Params:
