@@ -139,3 +139,10 @@ def test_a_file_that_is_no_secret_is_not_taken_for_one(tmp_path: Path) -> None:
     again = refused("blind", data, "--id", "ssn", "--key", key, "-o", tmp_path / "other")
     assert "choose another name" in again and "--force" not in again
     assert "which is none" in refused("answer", sent, "--key", data, "-o", tmp_path / "c")
+
+
+def test_a_folder_that_is_not_there_is_found_before_a_secret_is_written(tmp_path: Path) -> None:
+    data, key = tmp_path / "x.csv", tmp_path / "k"
+    data.write_text("ssn,x\n1,2\n", encoding="utf-8")
+    words = ("blind", data, "--id", "ssn", "--key", key, "-o", tmp_path / "none" / "b")
+    assert "an existing folder" in refused(*words) and not key.exists()

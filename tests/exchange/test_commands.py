@@ -116,6 +116,8 @@ def test_a_pull_goes_on_where_it_was_cut(
     part.write_bytes(bytes(1000))  # what is there is kept, so another beginning is found out
     assert "other bytes" in run(*words, code=12) and not part.exists()
     part.write_bytes(data[:1000])
+    assert "an existing folder" in run(*words[:-2], "none/rows.csv", "-q", code=9)
+    assert part.exists()  # nothing was fetched for it
     run(*words)
     assert Path("pulled", f"{id}.zip").read_bytes() == data and not part.exists()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from understudy.cli.console import JSON, check_new, plain_errors, print_json, writing
+from understudy.cli.console import JSON, check_new, check_place, plain_errors, print_json, writing
 from understudy.cli.network import PORT
 from understudy.errors import DataError
 
@@ -52,8 +52,8 @@ def blind(
     with plain_errors(json):
         from understudy.data.align import blind as blinded
 
-        check_new(key)
-        check_new(output)
+        check_place(key)
+        check_place(output)
         secret, points = blinded(_identifiers(_frame(data), identifier))
         _write(key, secret.scalar + secret.order.astype("<i8").tobytes(), private=True)
         _write(output, points.to_bytes())
@@ -77,7 +77,7 @@ def answer(
         from understudy.data.align import Blinded
         from understudy.data.align import answer as answered
 
-        check_new(output)
+        check_place(output)
         points = answered(_secret(key), Blinded.from_bytes(read_bytes(theirs)))
         _write(output, points.to_bytes())
         _say(json, f"{len(points):,} identifiers of another party, answered", output)
@@ -108,7 +108,7 @@ def match(
     with plain_errors(json):
         from understudy.data.align import Blinded, common
 
-        check_new(output)
+        check_place(output)
         frame = _frame(data)
         _identifiers(frame, identifier)
         answers = [Blinded.from_bytes(read_bytes(path)) for path in (own, *other)]
@@ -163,7 +163,7 @@ def agree(
     with plain_errors(json):
         from understudy.data.align import Alignment
 
-        check_new(output)
+        check_place(output)
         alignment = Alignment.fresh(rows)
         _write(output, alignment.to_bytes(), private=True)
         if json:
@@ -236,7 +236,7 @@ def join(
         from understudy.deployment.attendance import attend
         from understudy.deployment.keys import fingerprint, load_keys
 
-        check_new(output)
+        check_place(output)
         own, frame = load_keys(keys), _frame(data)
         address = address_of(server, own)
         own.check_role("site")

@@ -33,6 +33,7 @@ __all__ = [
     "READING",
     "bar",
     "check_new",
+    "check_place",
     "done",
     "plain_errors",
     "print_hanging",
@@ -114,6 +115,13 @@ def check_new(output: Path, force: bool | None = None) -> None:
     if output.exists() and not force:
         do = "choose another name" + ("" if force is None else ", or add --force")
         raise OutputError("a new file", f"{output.name} exists", do)
+
+
+def check_place(output: Path, force: bool | None = None) -> None:
+    """Before any work: refuse also a file whose folder is not there."""
+    check_new(output, force)
+    if not output.absolute().parent.is_dir():
+        raise OutputError("an existing folder", f"no folder {output.parent}", "create it first")
 
 
 @contextmanager

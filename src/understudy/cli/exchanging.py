@@ -16,7 +16,7 @@ from understudy.cli.console import (
     JSON,
     QUIET,
     bar,
-    check_new,
+    check_place,
     done,
     plain_errors,
     print_hanging,
@@ -109,7 +109,7 @@ def requirements(
     """
     with plain_errors(json):
         if schema is not None:
-            check_new(schema, force)
+            check_place(schema, force)
         asked = client_of(keys).requirements()
         if schema is not None:
             with writing(schema):
@@ -279,7 +279,7 @@ def pull(
       understudy exchange pull --keys my-keys -o rows.csv --screen own.csv
     """
     with plain_errors(json):
-        check_new(output, force)
+        check_place(output, force)
         from understudy.data.table import read, write
         from understudy.exchange.dataset import balanced
         from understudy.exchange.screen import screen as find_harm

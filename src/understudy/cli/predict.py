@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import typer
 from rich.console import Console
 
-from understudy.cli.console import JSON, QUIET, READING, bar, check_new, plain_errors, print_json
+from understudy.cli.console import JSON, QUIET, READING, bar, check_place, plain_errors, print_json
 from understudy.errors import OutputError
 
 if TYPE_CHECKING:
@@ -85,9 +85,7 @@ def _check_output(output: Path, data: Path, force: bool) -> None:
         )
     if place == data.resolve():
         raise OutputError("a new output file", "the data file itself", "choose another name")
-    check_new(output, force)
-    if not place.parent.is_dir():
-        raise OutputError("an existing folder", f"no folder {output.parent}", "create it first")
+    check_place(output, force)
 
 
 Measured: TypeAlias = "tuple[Score, Score]"

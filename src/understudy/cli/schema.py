@@ -18,7 +18,7 @@ from understudy.cli.console import (
     QUIET,
     READING,
     bar,
-    check_new,
+    check_place,
     plain_errors,
     print_hanging,
     print_json,
@@ -81,7 +81,7 @@ def draft(
     """
     with plain_errors(json):
         if output is not None:
-            check_new(output, force)
+            check_place(output, force)
         from understudy.data.draft import SeriesHints
         from understudy.data.draft import draft as draft_file
 
