@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Protocol
 
@@ -136,8 +137,8 @@ class Conv:
         weight, bias = params["weight"], params["bias"]
         if self.by_patches:
             return patches.convolve(x, weight, bias)
-        rows, how = zip(x, weight, bias, strict=True), (self.stride, self.padding)
-        return _join([functional.conv2d(_nhwc(a), w, b, *how) for a, w, b in rows])
+        run = partial(functional.conv2d, stride=self.stride, padding=self.padding)
+        return _client_by_client(run, x, weight, bias)
 
 
 @dataclass(frozen=True)
@@ -156,11 +157,9 @@ class ConvTranspose:
 
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """``[C, B, inputs, H, W] → [C, B, outputs, H·stride, W·stride]``."""
-        extra = self.stride - 1
-        rows = zip(x, params["weight"], params["bias"], strict=True)
-        return _join(
-            [functional.conv_transpose2d(_nhwc(a), w, b, self.stride, 1, extra) for a, w, b in rows]
-        )
+        step = self.stride
+        run = partial(functional.conv_transpose2d, stride=step, padding=1, output_padding=step - 1)
+        return _client_by_client(run, x, params["weight"], params["bias"])
 
 
 @dataclass(frozen=True)
@@ -225,8 +224,12 @@ def _nhwc(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last)
 
 
-def _join(clients: list[Tensor]) -> Tensor:
-    return clients[0].unsqueeze(0) if len(clients) == 1 else torch.stack(clients)
+def _client_by_client(run: Callable[..., Tensor], *stacks: Tensor) -> Tensor:
+    """A kernel that knows one client. A lone one is a view both ways: parting a stack is not."""
+    if len(stacks[0]) == 1:
+        x, *own = (each.squeeze(0) for each in stacks)
+        return run(_nhwc(x), *own).unsqueeze(0)
+    return torch.stack([run(_nhwc(x), *own) for x, *own in zip(*stacks, strict=True)])
 
 
 def mlp(widths: tuple[int, ...], activation: str) -> Net:

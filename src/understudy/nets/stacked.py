@@ -22,6 +22,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from understudy.nets.allocator import keep_freed_memory
+
 __all__ = [
     "equal_chunks",
     "in_threads",
@@ -148,6 +150,7 @@ def in_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterato
 
     An item is begun when there is a thread for it and all but as many results were taken.
     """
+    keep_freed_memory()
     threads = min(torch.get_num_threads(), len(items))
     if threads <= 1:
         for item in items:
