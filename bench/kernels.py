@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from rivals_speed import PlainWae, plain_mmd
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -64,20 +65,6 @@ def wae_stack(clients: int) -> None:
     stacked(*wae_work(clients))
 
 
-class PlainWae(nn.Module):
-    """What anyone would write for one client."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder = nn.Sequential(nn.Linear(124, 64), nn.ReLU(), nn.Linear(64, 16))
-        self.decoder = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 124))
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits and latents."""
-        z = self.encoder(x)
-        return self.decoder(z), z
-
-
 def one_by_one(
     start: layers.Params, data: Tensor, plan: Batches, prior: Tensor, clients: int
 ) -> Tensor:
@@ -92,24 +79,10 @@ def _one_client(
     load(net, start)
     optimiser = torch.optim.Adam(net.parameters(), lr=1e-3)
     for step in range(10):
-        x = data[plan.index[step, client]]
         optimiser.zero_grad()
-        logits, z = net(x)
-        fit = functional.binary_cross_entropy_with_logits(logits, x, reduction="sum") / len(x)
-        (fit + _plain_mmd(z, prior[step, client])).backward()
+        net.loss(data[plan.index[step, client]], prior[step, client]).backward()
         optimiser.step()
     return _weights(net)
-
-
-def _plain_mmd(z: Tensor, prior: Tensor) -> Tensor:
-    kappa, n = 2.0 * z.shape[1], len(z)
-
-    def kernel(a: Tensor, b: Tensor) -> Tensor:
-        return kappa / (kappa + (a[:, None] - b[None]).square().sum(-1))
-
-    apart = (1 - torch.eye(n)) / (n * (n - 1))
-    same = ((kernel(z, z) + kernel(prior, prior)) * apart).sum()
-    return same - 2 * kernel(z, prior).mean()
 
 
 def load(net: nn.Module, start: layers.Params) -> None:
@@ -291,7 +264,7 @@ def series_one_by_one(
             optimiser.zero_grad()
             logits, z = net(rows)
             fit = (logits.sigmoid() - rows).square().mean()
-            (fit + _plain_mmd(z, prior[step, c])).backward()
+            (fit + plain_mmd(z, prior[step, c])).backward()
             optimiser.step()
         out.append(torch.cat([net.last.weight.T.reshape(-1), net.last.bias]).detach())
     return torch.stack(out)

@@ -11,6 +11,8 @@ All sides take turns within one run; ratios are medians over the turns, with one
   process per core.
 * ``conv_vs_cores``, ``recurrent_vs_cores``: the kernel on all cores over such loops, for the
   thesis's conv VAE (SGD) and a recurrent WAE (24 steps of 5 channels, 10 rows, 5 epochs).
+* ``whole_vs_flower``, ``whole_vs_pfl``: a run on all cores over Flower's simulation and pfl, where
+  they are installed (`rivals_speed.py`), on all cores too.
 * ``memory_growth``: of the peak resident memory of a run of one round, from the fewest to the most
   sites, each run in its own process; ``sites_per_second`` its rate.
 * ``plan_seconds``: what ``understudy plan`` of a sampled plan takes beyond start-up, cold, and
@@ -37,6 +39,7 @@ from typing import Any
 import kernels
 import numpy as np
 import pandas as pd
+import rivals_speed
 import torch
 from torch import Tensor
 from whole import (
@@ -164,6 +167,27 @@ def _kernel_vs_cores(
     return rates(turns), ratio(turns, "kernel, all", "loop, all")
 
 
+def _rivals(quick: bool) -> dict[str, Any]:
+    """Other simulators, at the same WAE and cohorts; their start-up does not count."""
+    found: dict[str, Any] = {"rivals": {}}
+    for cohort in (10,) if quick else (10, 50, 250):
+        rounds = max(3, 500 // cohort)
+        sides: dict[str, Side] = {"whole, all": partial(whole, cohort, 2000)}
+        for name in rivals_speed.installed():
+            sides[name] = partial(_rival, name, cohort, rounds)
+        turns = take_turns(sides, 1 if quick else 2)
+        measured = rates(turns).items()
+        found["rivals"][str(cohort)] = {n: each["updates_per_second"] for n, each in measured}
+        for name in list(sides)[1:]:
+            against = found.setdefault(f"whole_vs_{name}", {})
+            against[str(cohort)] = ratio(turns, "whole, all", name)
+    return found
+
+
+def _rival(name: str, cohort: int, rounds: int) -> Turn:
+    return Turn(cohort * rounds, rivals_speed.ask(name, cohort, rounds), busy=0.0)
+
+
 # --- the conv VAE ----------------------------------------------------------------------
 
 
@@ -283,7 +307,14 @@ def _plans(quick: bool) -> dict[str, Any]:
     return {"plan_seconds": {name: _planned(*how) for name, how in SAMPLED.items()}}
 
 
-PARTS = {"wae": _wae, "conv": _conv, "recurrent": _recurrent, "memory": _memory, "plans": _plans}
+PARTS = {
+    "wae": _wae,
+    "rivals": _rivals,
+    "conv": _conv,
+    "recurrent": _recurrent,
+    "memory": _memory,
+    "plans": _plans,
+}
 
 
 if __name__ == "__main__":
