@@ -132,6 +132,23 @@ def test_time_stamps_are_sorted_and_may_have_zones(tmp_path, name: str) -> None:
     assert np.array_equal(read(path, schema).series, made(1))
 
 
+@pytest.mark.parametrize("odd", ["%d.%m.%Y %H:%M", "%F %H:%M"])
+def test_time_stamps_may_have_the_day_first_with_points(odd: str) -> None:
+    stamps = pd.date_range("2024-01-31 18:00", periods=3, freq="6h")
+    texts = [t.strftime(f) for t, f in zip(stamps, ["%d.%m.%Y %H:%M", "%FT%T", odd], strict=True)]
+    found = from_frame(
+        long(made(1, 3)).assign(t=texts).drop(columns="id").iloc[[2, 0, 1]],
+        replace(RECORDING, every="6h"),
+    )
+    assert np.array_equal(found.series, made(1))
+
+
+@pytest.mark.parametrize("odd", ["01/02/2024 18:00", "31.01.20241", "32.01.2024"])
+def test_time_stamps_that_could_be_read_in_two_ways_are_refused(odd: str) -> None:
+    with pytest.raises(DataError, match=r"time stamps.*1 rows.*24\.12\.2021"):
+        recording(3, replace(RECORDING, every="1d"), t=["30.01.2024", "31.01.2024", odd])
+
+
 def test_nanoseconds_as_numbers_keep_their_order() -> None:
     times = 1_700_000_000_000_000_000 + np.arange(3)
     assert len(recording(3, t=times)) == 1

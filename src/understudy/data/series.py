@@ -32,6 +32,11 @@ OFF_GRID = 1e-3
 NEAR = (1700, 2250)
 """Years whose nanoseconds since 1970 fit 64 bits."""
 NO_TIME = np.iinfo(np.int64).min
+_POINTS = r"^(\d\d)\.(\d\d)\.(\d{4})(?!\d)"  # 24.12.2021: with points the day stands first
+_FORMS = {
+    True: ("time stamps", "write them as 2021-12-24 18:00 or 24.12.2021 18:00"),
+    False: ("numbers", "correct them"),
+}
 
 
 def series_from_frame(frame: pd.DataFrame, schema: Schema) -> Records:
@@ -158,10 +163,8 @@ def series_times(
         found, stamped = _stamps(cells), True
     wrong = found == NO_TIME if stamped else ~np.isfinite(found)
     if wrong.any():
-        form = {True: "time stamps as in ISO 8601", False: "numbers"}[stamped]
-        raise DataError(
-            f"{form} in column {name!r}", f"{int(wrong.sum())} rows that are not", "correct them"
-        )
+        form, do = _FORMS[stamped]
+        raise DataError(f"{form} in column {name!r}", f"{int(wrong.sum())} rows that are not", do)
     return found, stamped
 
 
@@ -177,12 +180,20 @@ def _numbers(cells: pd.Series) -> np.ndarray | None:
 
 def _stamps(cells: pd.Series) -> np.ndarray:
     """Nanoseconds since 1970; the smallest integer for what is no time, or too far from 1970."""
-    if not pd.api.types.is_datetime64_any_dtype(cells.dtype):
-        cells = texts(cells)
-    stamps = pd.to_datetime(cells, errors="coerce", format="ISO8601", utc=True).dt.tz_localize(None)
+    if pd.api.types.is_datetime64_any_dtype(cells.dtype):
+        stamps = _iso(cells)
+    else:
+        stamps = _iso(cells := texts(cells))
+        if stamps.isna().any():
+            stamps = stamps.fillna(_iso(cells.str.replace(_POINTS, r"\3-\2-\1", regex=True)))
     near = stamps.dt.year.between(*NEAR).to_numpy(bool)
     whole = stamps.to_numpy().astype("datetime64[ns]").astype(np.int64)
     return np.where(near, whole, NO_TIME)
+
+
+def _iso(cells: pd.Series) -> pd.Series:
+    stamps = pd.to_datetime(cells, errors="coerce", format="ISO8601", utc=True)
+    return stamps.dt.tz_localize(None)
 
 
 def _check_steps(time: np.ndarray, codes: np.ndarray, schema: Schema) -> None:
