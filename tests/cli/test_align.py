@@ -92,6 +92,16 @@ def test_all_steps_on_one_machine(tmp_path: Path) -> None:
     assert made[0] == made[1] == made[2] and sorted(made[0]) == [5, 6, 7, 8, 9]
 
 
+def test_what_cannot_be_aligned_here_is_said_with_a_remedy_that_exists(tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text("id,a\n1,2\n")
+    here = ["align", "here", str(tmp_path / "one.csv"), "--id", "id", "-o"]
+    alone = CliRunner().invoke(app, [*here, str(tmp_path / "out")])
+    assert alone.exit_code == 3 and "two parties or more" in alone.output
+    again = CliRunner().invoke(app, [*here, str(tmp_path)])
+    assert again.exit_code == 9 and "choose another name" in again.output
+    assert "--force" not in again.output  # align has none
+
+
 def test_images_are_aligned_with_a_table(tmp_path: Path) -> None:
     table, scans, out = tmp_path / "table.csv", tmp_path / "scans.npz", tmp_path / "out"
     pd.DataFrame({"id": ["a", "b", "c"], "age": [1, 2, 3]}).to_csv(table, index=False)

@@ -306,7 +306,7 @@ def test_flare_is_missed_before_anything_is_read_or_asked(
     monkeypatch.setattr(flare, "FLARE", "9.9.9")
     (tmp_path / "north.csv").unlink()
     code, text = commanded(tmp_path, "--insecure", "--site", "north")
-    assert code == StudyError.exit_code and "pip install 'understudy[federated]'" in text
+    assert code == StudyError.exit_code and "pip install -e '.[federated]'" in text
 
 
 def test_another_schema_at_a_site_is_named_at_both_ends_and_costs_nothing(tmp_path: Path) -> None:

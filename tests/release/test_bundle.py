@@ -42,6 +42,12 @@ def test_a_release_is_a_folder_of_known_files(folder: Path) -> None:
     assert folder.stat().st_mode & 0o777 == 0o755
 
 
+def test_a_release_is_shown_in_a_few_words(made: Release, folder: Path) -> None:
+    shown = repr(Release.load(folder))
+    assert made.name in shown and str(folder) in shown and made.claims[0].words in shown
+    assert len(shown) < 500
+
+
 @pytest.mark.parametrize("name", ["again", "again.zip"])
 def test_a_release_survives_saving_and_loading(made: Release, tmp_path: Path, name: str) -> None:
     assert made.save(tmp_path / name) == tmp_path / name

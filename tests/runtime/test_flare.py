@@ -28,7 +28,7 @@ Start = Callable[..., Process]
 
 def test_another_version_of_flare_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flare, "version", lambda name: "9.9.9")
-    with pytest.raises(StudyError, match=r"FLARE 2\.9\.0.*found 9\.9\.9.*understudy\[federated\]"):
+    with pytest.raises(StudyError, match=r"FLARE 2\.9\.0.*found 9\.9\.9.*\.\[federated\]"):
         check_flare()
 
 
@@ -37,7 +37,7 @@ def test_flare_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(flare, "version", missing)
-    with pytest.raises(StudyError, match=r"pip install 'understudy\[federated\]'"):
+    with pytest.raises(StudyError, match=r"pip install -e '\.\[federated\]'"):
         check_flare()
 
 

@@ -132,8 +132,11 @@ def here(
     """
     with plain_errors(json):
         from understudy.data.align import align_here
+        from understudy.errors import DataError
 
         check_new(output)
+        if len(data) < 2:
+            raise DataError("a file of each of two parties or more", "one", "name the others too")
         frames = [_frame(path) for path in data]
         names = [_identifiers(frame, identifier) for frame in frames]
         _check_names(data)

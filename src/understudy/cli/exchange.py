@@ -35,7 +35,7 @@ def _check_extra() -> None:
         raise ExchangeError(
             "the libraries of an exchange's service",
             f"no {', '.join(missing)}",
-            "pip install 'understudy[exchange]'",
+            "in a clone of Understudy: pip install -e '.[exchange]'",
         )
 
 

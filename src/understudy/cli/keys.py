@@ -101,7 +101,10 @@ def request(
             return
         done(f"keys of site {name} in {folder}; the private ones never leave it")
         _show("the request's fingerprint", made.fingerprint)
-        _next(f"send {path} to the server, and read this fingerprint to its people by telephone")
+        _next(
+            f"for a federation, send {path} to the server, and read this fingerprint to its people "
+            "by telephone"
+        )
 
 
 @app.command()

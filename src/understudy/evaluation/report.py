@@ -44,7 +44,7 @@ PROVENANCE = {
     "study": "Study hash",
     "schema": "Schema hash",
     "source": "Noise source",
-    "versions": "Version of",
+    "versions": "Made with",
 }
 
 

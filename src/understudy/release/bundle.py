@@ -84,6 +84,11 @@ class Release:
     versions: dict[str, str] = field(default_factory=versions_here)
     signed: Signed | None = None
 
+    def __repr__(self) -> str:
+        """What it is and promises, in two lines; the parts are large."""
+        where = "not saved" if self.path is None else str(self.path)
+        return f"<Release {self.name!r} by {self.recipe}, {where}\n {self.claims[0].words}>"
+
     @property
     def name(self) -> str:
         return str(self.agreement["name"])

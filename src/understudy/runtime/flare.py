@@ -89,7 +89,7 @@ class Address:
 
 def check_flare() -> None:
     """Refuse to go on without FLARE, or with a version that was not tried."""
-    do = "pip install 'understudy[federated]'"
+    do = "in a clone of Understudy: pip install -e '.[federated]'"
     try:
         found = version("nvflare")
     except PackageNotFoundError as error:

@@ -43,7 +43,7 @@ class FoundColumn:
     settings: Mapping[str, object] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     why: str = ""
-    choice: str = 'Give it a kind, or kind = "ignore", or name it as person'
+    choice: str = 'Give it a kind, or kind = "ignore", or name it as person, with rows_per_person'
 
 
 @dataclass(frozen=True)
