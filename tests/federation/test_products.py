@@ -22,8 +22,9 @@ from understudy.federation.product_party import (
 )
 from understudy.federation.products import ProductSum, Together, assembled, deal
 from understudy.federation.recipe import Task
-from understudy.federation.secure.keys import unlock
+from understudy.federation.secure.keys import announce, unlock
 from understudy.federation.secure.roster import identities
+from understudy.federation.secure.shamir import fresh_secret
 from understudy.federation.site import Columned
 from understudy.privacy.mechanism import Use
 from understudy.privacy.plan import Part, Phase, PrivacyPlan
@@ -298,6 +299,16 @@ def test_a_second_deal_in_one_round_is_refused() -> None:
     other = product_place(first.roster, b"s", "run", 1)
     with pytest.raises(WireError, match="signed for this round"):
         first.matrices(other, sessions[0], dealt[0], rows)
+
+
+def test_a_key_that_two_parties_have_is_refused() -> None:
+    (first, second), mechanism = parties()
+    place = product_place(first.roster, b"s", "run", 0)
+    session, own = first.keys(place, bytes(32))
+    twin = announce(replace(session, own=fresh_secret()), place, second.identity).to_bytes()
+    told = own + twin + deal(place, mechanism)[0]
+    with pytest.raises(WireError, match="one twice"):
+        first.matrices(place, session, told, np.ones((6, 2), np.int64))
 
 
 def test_masks_of_one_seed_differ_from_round_to_round() -> None:
