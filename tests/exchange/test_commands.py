@@ -148,6 +148,12 @@ def test_an_address_that_cannot_be_one_is_refused(url: str) -> None:
         Site(url)
 
 
+def test_a_damaged_note_of_the_exchange_is_named(tmp_path: Path) -> None:
+    (tmp_path / "keys.json").write_text('{"name": "north"}', "utf-8")
+    (tmp_path / "exchange.json").write_text('{"server": "https://hub"}', "utf-8")
+    assert "as subscribe writes it" in run("exchange", "list", "--keys", tmp_path, code=12)
+
+
 @pytest.mark.parametrize(("asked", "wait"), [("7", 7), ("Wed, 21 Oct 2026 07:28:00 GMT", 1)])
 def test_a_service_asks_to_wait_in_seconds_or_not_at_all(asked: str, wait: float) -> None:
     assert seconds(SimpleNamespace(headers={"Retry-After": asked})) == wait

@@ -146,9 +146,14 @@ class Connection:
                 "understudy exchange subscribe URL --keys FOLDER --code CODE",
             )
         found, about = read_json(folder / _KNOWN), read_json(folder / ABOUT)
-        site = Site(str(found["server"]), str(found["ca"]), bool(found["insecure"]))
+        try:
+            site = Site(str(found["server"]), str(found["ca"]), bool(found["insecure"]))
+            exchange = str(found["exchange"])
+        except KeyError as error:
+            wanted = f"{_KNOWN} as subscribe writes it"
+            raise ExchangeError(wanted, f"no {error.args[0]}", "restore it from a copy") from error
         key = read_identity(folder / IDENTITY)
-        return cls(site, folder, str(about.get("name")), key, str(found["exchange"]))
+        return cls(site, folder, str(about.get("name")), key, exchange)
 
     def remember(self) -> None:
         """For the next commands."""
