@@ -130,7 +130,7 @@ def test_a_database_that_is_gone_for_a_while_is_waited_for(tmp_path: Path) -> No
         with served(Service(settings(tmp_path / "hub"), env)) as service:
             client, path = service.join("north"), release(tmp_path / "one.zip")
             cluster.stop()
-            answer = client.link._once("GET", "/api/v1/releases", b"", {}, True)
+            answer = client.link._once("GET", "/api/v1/releases", b"", {})
             assert answer.status == 503 and answer.wait == 5
             assert "cannot be reached" in answer.json["error"]["found"]
             back = Thread(target=lambda: (time.sleep(6), cluster.start()))
