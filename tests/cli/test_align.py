@@ -16,7 +16,7 @@ from understudy.cli import app
 def said(*words: object) -> str:
     found = CliRunner().invoke(app, ["align", *map(str, words)])
     assert found.exit_code == 0, found.output
-    return found.output
+    return " ".join(found.output.split())
 
 
 def test_two_parties_align_by_files(tmp_path: Path) -> None:

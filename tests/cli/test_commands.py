@@ -117,6 +117,15 @@ def test_plan_prints_the_claim_and_spends_nothing(place: Path) -> None:
     assert {path.name for path in place.iterdir()} == before
 
 
+def test_the_plan_of_parties_speaks_of_parties(place: Path, tmp_path: Path) -> None:
+    shutil.copy(place / "schema.toml", tmp_path)
+    study = MOMENTS.replace("sites = 4", 'sites = 2\nsplit = "columns"')
+    (tmp_path / "study.toml").write_text(study, encoding="utf-8")
+    said = invoke("plan", tmp_path / "study.toml")
+    for words in ("parties and rounds", "2 parties, ", "every party in every", "a party sends"):
+        assert words in said
+
+
 def test_plan_does_not_take_rows_for_persons(tmp_path: Path) -> None:
     (tmp_path / "schema.toml").write_text(
         'kind = "table"\nname = "t"\nrecords = 5_000\nperson = "who"\nrows_per_person = 2\n'

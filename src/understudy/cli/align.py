@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 import typer
@@ -230,8 +231,7 @@ def join(
 
     Example:
 
-      understudy align join mine.csv --id ssn --keys my-keys
-      --server hub.example:8702 -o aligned.csv
+      understudy align join mine.csv --id ssn --keys my-keys -o aligned.csv
     """
     with plain_errors(json):
         from understudy.cli.attending import address_of, stopped
@@ -247,8 +247,10 @@ def join(
         check_parties(roster)
         found = Aligning(roster, identity, _identifiers(frame, identifier), _quiet)
         with_whom = ", ".join(name for name in roster.names if name != own.name)
-        typer.echo(f"{len(frame):,} people, with {with_whom}.\n{_TOLD}\n{_SERVER}", err=json)
-        typer.echo(f"{_COMPARE}: {fingerprint(roster.hash)}", err=json)
+        typer.echo(
+            f"{len(frame):,} people, with {with_whom}.\n{fill(_TOLD, 80)}\n{_SERVER}", err=json
+        )
+        typer.echo(fill(f"{_COMPARE}: {fingerprint(roster.hash)}", 80), err=json)
         if not yes:
             typer.confirm("Take part?", abort=True, err=json)
         with stopped("Nothing is kept: start again at every end."):
@@ -365,4 +367,4 @@ def _say(json: bool, done: str, output: Path, **more: str) -> None:
     if json:
         print_json({"ok": True, "done": done, "output": str(output), "reveals": _TOLD, **more})
     else:
-        typer.echo(f"{done}: {output}\n{_TOLD}")
+        typer.echo(f"{done}: {output}\n{fill(_TOLD, 80)}")

@@ -16,6 +16,7 @@ from understudy.cli.console import (
     bar,
     check_new,
     plain_errors,
+    print_hanging,
     print_json,
     writing,
 )
@@ -93,10 +94,11 @@ def show(found: Audit, out: Path) -> None:
 
     console = Console()
     sign = "[red]✗[/]" if found.replay.findings else "[green]✓[/]"
-    console.print(f"{sign} replay: {found.replay.words}", soft_wrap=True)
+    print_hanging(console, f"{sign} ", f"replay: {found.replay.words}")
     if found.bounds:
         console.print(_table(found))
-    console.print(f"[dim]{CAVEAT} In {out / FILE}.[/]", soft_wrap=True)
+    console.print(f"[dim]{CAVEAT}[/]")
+    console.print(f"[green]✓[/] audit in [bold]{out / FILE}[/]", soft_wrap=True)
 
 
 def _table(found: Audit) -> Table:

@@ -124,15 +124,16 @@ def _table(found: Costed) -> Table:
         ", ".join(part.mechanism.describe(part) for part in phase.parts) for phase in plan.phases
     )
     table = Table(title=f"plan of {found.study.name}", title_justify="left", show_header=False)
+    who = "party" if found.study.parties else "site"
     rows = {
         "recipe": f"{recipe.info.name}: {recipe.info.title}",
         "protects": _protects(plan),
-        "sites and rounds": f"{_many(plan.sites, 'site')}, {_rounds(plan)}",
-        "cohort": _cohort(plan),
+        f"{PLURAL[who]} and rounds": f"{_many(plan.sites, who)}, {_rounds(plan)}",
+        "cohort": _cohort(plan, who),
         **_net(recipe),
         "mechanism": "; then ".join(mechanisms),
         **_shares(plan),
-        "a site sends": _sends(recipe),
+        f"a {who} sends": _sends(recipe),
         **_totals(plan),
     }
     for name, value in rows.items():
@@ -194,18 +195,21 @@ def _rounds(plan: PrivacyPlan) -> str:
     return ", then ".join(each) if len(each) > 1 else _many(plan.own.rounds, "round")
 
 
+PLURAL = {"site": "sites", "party": "parties"}
+
+
 def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {PLURAL.get(noun, noun + 's')}"
 
 
-def _cohort(plan: PrivacyPlan) -> str:
+def _cohort(plan: PrivacyPlan, who: str) -> str:
     own = plan.own
     if own.size is not None:
         often = "once" if own.calls == 1 else f"{own.calls:,} times"
         each = _many(own.size, "site")
         return f"{each} per round on a public schedule, each at most {often}"
     if own.rate is None:
-        return "every site in every round"
+        return f"every {who} in every round"
     return f"each site joins a round with probability {own.rate:g}, by a secret coin flip"
 
 
