@@ -38,6 +38,7 @@ from understudy.evaluation.axes import axes
 from understudy.evaluation.joints import attribute_codes, mean_variation
 from understudy.evaluation.rows import Rows
 from understudy.evaluation.students import answer, silent
+from understudy.privacy.plan import Phase
 from understudy.rng import Streams
 
 THESIS = {0.5: 0.697, 2.0: 0.778, 8.0: 0.790}  # Web, per-party ε; real rows .845
@@ -122,8 +123,13 @@ def one(name: str, epsilon: float, seed: int, args: argparse.Namespace) -> dict[
         scores |= {f"{k}, {side}": v for k, v in learnt(schema, rows, aim, rng).items()}
     scores |= apart(schema, parties, sides, aim, rng.numpy("sets"))
     scores["claims"] = [claim.words for claim in made.claims]
-    scores["bytes of a last round"] = float(sum(part.bytes for part in made.plan.own.parts))
+    scores["bytes a round, busiest party"] = most_sent(made.plan.own, len(parties))
     return scores
+
+
+def most_sent(phase: Phase, parties: int) -> float:
+    """Bytes that the party with most to say sends in a round of the last phase."""
+    return float(max(sum(p.bytes for p in phase.sent_by(party)) for party in range(parties)))
 
 
 def _rows(schema: Schema, records: Records) -> Rows:

@@ -72,8 +72,11 @@ def _populations(text: str) -> list[int]:
 
 
 def _message_bytes(recipe: Recipe) -> int:
-    """Of the largest message: phases send different parts."""
-    return max(sum(part.bytes for part in phase.parts) for phase in recipe.plan.phases)
+    """Of the largest message of one site: phases send different parts, and so do parties."""
+    plan = recipe.plan
+    sites = range(plan.sites) if plan.held == "columns" else range(1)
+    messages = (phase.sent_by(site) for phase in plan.phases for site in sites)
+    return max(sum(part.bytes for part in message) for message in messages)
 
 
 def as_json(found: Costed) -> dict[str, Any]:
