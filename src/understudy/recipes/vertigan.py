@@ -123,8 +123,22 @@ class VertiGAN:
         return self.server.start(layers.concatenated(made, self.generator.shapes())[0])
 
     def begin(self, made: Generator, *, rng: Streams) -> State:
-        """The same, and what the joint critic knows of real rows."""
-        return {**self.init(rng=rng), "joint": self._joint.moments(made, rng=rng)}
+        """A generator that the joint critic alone has taught, and what this critic knows of rows.
+
+        Noisy sums are all that this uses, so two steps for each round to come cost no ε.
+        """
+        state, known = self.init(rng=rng), self._joint.moments(made, rng=rng)
+        for ahead in range(2 * self.plan.own.rounds):
+            slope = self._across(state["generator"], known, rng=rng.child("ahead", ahead))
+            state = self.server.step(state, -slope)
+        return {**self.server.start(state["generator"]), "joint": known}
+
+    def _across(self, flat: Tensor, known: Tensor, *, rng: Streams) -> Tensor:
+        """The generator's gradient by the joint critic."""
+        named = self.generator.shapes()
+        params = layers.separated(flat[None], named)
+        slopes = self._joint.slopes(self.generator, params, known, rng=rng)
+        return layers.concatenated(slopes, named)[0]
 
     @cached_property
     def _joint(self) -> JointCritic:
@@ -220,13 +234,12 @@ class VertiGAN:
             sent = self._restored(total[_name(party)], own)
             for name, slope in layers.separated(sent[None], own).items():
                 whole[name] = whole[name] + slope
+        gradient = layers.concatenated(whole, named)[0]
         if "joint" not in state:
-            return self.server.step(state, -layers.concatenated(whole, named)[0])
-        params = layers.separated(state["generator"][None], named)
-        slopes = self._joint.slopes(self.generator, params, state["joint"], rng=rng)
-        for name, slope in slopes.items():  # counts as much as the critics of all parties
-            whole[name] = whole[name] + len(self.parties) * slope
-        moved = self.server.step(state, -layers.concatenated(whole, named)[0])
+            return self.server.step(state, -gradient)
+        across = self._across(state["generator"], state["joint"], rng=rng)
+        # counts as much as the critics of all parties
+        moved = self.server.step(state, -(gradient + len(self.parties) * across))
         return {**moved, "joint": state["joint"]}
 
     def _restored(self, sent: Tensor, own: Mapping[str, tuple[int, ...]]) -> Tensor:
