@@ -117,3 +117,17 @@ def test_plan_refuses_shares_that_hide_nothing_with_the_fix(tmp_path: Path) -> N
     assert "at least two of 3 survivors must be honest" in invoke(
         "plan", study(tmp_path, f"{shared}\ncolluders = 2"), code=5
     )
+
+
+def test_plan_tells_what_the_party_sends_that_sends_most(tmp_path: Path) -> None:
+    columns = tuple(Column(name, "boolean") for name in "abcde")
+    (tmp_path / "schema.toml").write_text(Schema("table", "t", 500, columns).to_toml())
+    (tmp_path / "study.toml").write_text(
+        '[study]\nname = "t"\nschema = "schema.toml"\nrecipe = "vertigan"\nrounds = 2\n'
+        '[privacy]\nnoise = 9.0\n[simulation]\ndata = "rows.csv"\nsplit = "columns"\n'
+        '[[party]]\nname = "x"\ncolumns = ["a", "b", "c"]\n'
+        '[[party]]\nname = "y"\ncolumns = ["d", "e"]\n'
+    )
+    plan = json.loads(invoke("plan", tmp_path / "study.toml", "--json"))
+    sizes = [8 * part["shape"][0] for part in plan["plan"]["phases"][0]["parts"]]
+    assert plan["bytes_per_round_and_site"] == max(sizes) > min(sizes)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from understudy.data.columns import records_of
+from understudy.data.encode import encode
 from understudy.data.onehot import OneHot
 from understudy.data.pictures import Picture
 from understudy.data.records import Records
@@ -18,6 +19,7 @@ from understudy.data.schema import Column, Schema
 from understudy.data.table import from_frame
 from understudy.errors import StudyError
 from understudy.federation.phases import Then
+from understudy.nets import layers
 from understudy.privacy.claim import claims
 from understudy.recipes import build
 from understudy.recipes.joint_critic import JointCritic
@@ -110,6 +112,26 @@ def test_slopes_lower_the_distance() -> None:
         own._joint.distance(own.generator.joint(p, z)[0], aim) for p in (params, moved)
     )
     assert float(after) < float(before)
+
+
+def test_the_joint_critic_teaches_the_generator_before_the_first_round() -> None:
+    recipe = build(study(0.5, rounds=180))
+    assert isinstance(recipe, Then) and isinstance(recipe.second, VertiGAN)
+    own, rng, rows = recipe.second, Streams.from_seed(0), encode(SCHEMA, people())
+    distances = []
+
+    class Known:
+        def rows(self, n: int, *, rng: Streams) -> tuple[torch.Tensor, torch.Tensor]:
+            drawn = torch.arange(n) % N
+            return torch.as_tensor(rows.x)[drawn], torch.as_tensor(rows.y)[drawn]
+
+    for state in (own.init(rng=rng), begun := own.begin(Known(), rng=rng)):
+        shapes = own.generator.shapes()
+        params = layers.separated(state["generator"][None], shapes)
+        chances = own.generator.joint(params, torch.randn(1, 2000, 4, generator=rng.torch("z")))[0]
+        distances.append(float(own._joint.distance(chances, begun["joint"])))
+    assert distances[1] < distances[0] / 3
+    assert float(begun["round"]) == float(begun["averaged"]) == 0
 
 
 def test_both_phases_are_on_every_claim_and_the_dealer_is_named() -> None:

@@ -5,6 +5,10 @@ across parties. This one sees pairs of yes-or-no features of all parties: of all
 ‖W‖ = 1 it is the one that tells the generator's rows best from real ones, so what the generator
 lowers is the distance ‖E xxᵀ − R‖ of second moments. R comes from fedmoments for parties, whose two
 noisy sums are a phase of their own before VertiGAN's (`vertical`): all here is post-processing.
+
+VFLGAN's joint critic is shown noised embeddings of rows instead, which would leave the parties at
+every step and have to be paid for each time. Two sums are paid for once, and the server may learn
+from them as often as it likes.
 """
 
 from __future__ import annotations

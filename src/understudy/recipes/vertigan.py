@@ -19,7 +19,8 @@ as published. Critics are shown rows as real ones are, one value drawn for each 
 
 With ``recipe.joint`` fedmoments for parties comes first, and the server has a critic of whole rows
 that knows from it what goes together across parties (`joint_critic`): a phase and events of its
-own on the claims.
+own on the claims. That critic teaches the generator alone before the first round, and in every
+round beside the parties' critics.
 """
 
 from __future__ import annotations
