@@ -5,8 +5,8 @@ reach, what real rows reach, and what guessing reaches that needs no data. What 
 over guessing is all there is to gain; the share of it that synthetic rows *keep*, with its 95 %
 interval, gives the level. "As good as real" needs evidence (the lower end), so does "worse than
 guessing" (the whole interval): in between stands what was found, or that nothing was found with so
-few rows. Too few test rows, or a task at
-which even real rows do no better than guessing, are not judged.
+few rows. Too few test rows, or a task at which even real rows do no better than guessing, are not
+judged.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _level(compared: Compared) -> tuple[str, str, Score | None]:
     if reach is not None and reach.low <= 0 and gain.low <= 0:
         return OPEN, "even real rows do no better than guessing", None
     if gain.low <= 0:
-        return NONE, f"{NONE}: do not use", None
+        return NONE, f"{NONE}: not fit for this use", None
     kept = _kept(contrast)
     if kept is None:
         return BETTER, "better than guessing", None
