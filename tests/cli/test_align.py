@@ -31,7 +31,6 @@ def test_two_parties_align_by_files(tmp_path: Path) -> None:
         told = said(*blind, "-o", f"{at[name]}.blind")
         assert "learn which of their own people" in told
         assert "how many people any of the others have in common" in told
-        assert stat.S_IMODE(Path(f"{at[name]}.key").stat().st_mode) == 0o600
     pairs = (("clinic", "insurer"), ("insurer", "clinic"))
     for me, other in pairs:
         sent = ("answer", f"{at[other]}.blind", "--key", f"{at[me]}.key")
@@ -40,6 +39,9 @@ def test_two_parties_align_by_files(tmp_path: Path) -> None:
         match = ("match", f"{at[me]}.csv", "--id", "ssn", "--key", f"{at[me]}.key")
         files = ("--own", f"{at[me]}.answered", "--other", f"{at[other]}.answered")
         assert "20 people" in said(*match, *files, "-o", f"{at[me]}.out.csv")
+    private = ("key", "blind", "answered", "out.csv.alignment")
+    modes = {(Path(f"{at[name]}.{end}").stat().st_mode) for name in frames for end in private}
+    assert {stat.S_IMODE(mode) for mode in modes} == {0o600}  # both answered lists make a secret
     made = [pd.read_csv(f"{at[name]}.out.csv") for name in frames]
     assert [list(frame.columns) for frame in made] == [["age"], ["sum"]]
     assert (made[0]["age"] == 40 - made[1]["sum"]).all()
@@ -90,6 +92,27 @@ def test_all_steps_on_one_machine(tmp_path: Path) -> None:
     assert "5 people" in said("here", *files, "--id", "id", "-o", tmp_path / "out")
     made = [pd.read_csv(tmp_path / "out" / path.name).iloc[:, 0].tolist() for path in files]
     assert made[0] == made[1] == made[2] and sorted(made[0]) == [5, 6, 7, 8, 9]
+    alignments = [*(tmp_path / "out").glob("*.alignment")]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in alignments] == [0o600] * 3
+
+
+def test_an_alignment_file_of_another_study_is_not_replaced(tmp_path: Path) -> None:
+    """It could be read by all before, and a study that was agreed on by it could not go on."""
+    for name in "ab":
+        (tmp_path / f"{name}.csv").write_text("ssn,x\n1,2\n", encoding="utf-8")
+        key = ("--id", "ssn", "--key", tmp_path / f"{name}.key")
+        said("blind", tmp_path / f"{name}.csv", *key, "-o", tmp_path / f"{name}.blind")
+    for me, other in ("ab", "ba"):
+        sent = ("answer", tmp_path / f"{other}.blind", "--key", tmp_path / f"{me}.key")
+        said(*sent, "-o", tmp_path / f"{other}.answered")
+    out, kept = tmp_path / "rows.csv", tmp_path / "rows.csv.alignment"
+    kept.write_bytes(b"another")
+    data = (tmp_path / "a.csv", "--id", "ssn", "-o", out)
+    lists = ("--own", tmp_path / "a.answered", "--other", tmp_path / "b.answered")
+    matched = refused("match", *data, "--key", tmp_path / "a.key", *lists)
+    joined = refused("join", *data, "--keys", tmp_path / "none")
+    assert "rows.csv.alignment exists" in matched and "rows.csv.alignment exists" in joined
+    assert kept.read_bytes() == b"another" and not out.exists()
 
 
 def test_what_cannot_be_aligned_here_is_said_with_a_remedy_that_exists(tmp_path: Path) -> None:

@@ -198,6 +198,8 @@ def test_parties_that_were_told_other_keys_do_not_read_each_other() -> None:
     ends["insurer"]._step(1, first + second + other)
     with pytest.raises(WireError, match="a peer"):
         ends["insurer"]._step(2, sent)
+    with pytest.raises(WireError, match="this party's own key"):
+        ends["registry"]._step(1, first + second + other)
 
 
 def test_one_party_cannot_align_nor_a_missing_one_be_waited_for_for_ever() -> None:

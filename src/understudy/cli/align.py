@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
@@ -56,7 +57,7 @@ def blind(
         check_place(key)
         check_place(output)
         secret, points = blinded(_identifiers(_frame(data), identifier))
-        _write(key, secret.scalar + secret.order.astype("<i8").tobytes(), private=True)
+        _write(key, secret.scalar + secret.order.astype("<i8").tobytes())
         _write(output, points.to_bytes())
         _say(json, f"{len(points):,} identifiers, blinded", output)
 
@@ -109,7 +110,7 @@ def match(
     with plain_errors(json):
         from understudy.data.align import Blinded, common
 
-        check_place(output)
+        _check_rows_place(output)
         frame = _frame(data)
         _identifiers(frame, identifier)
         answers = [Blinded.from_bytes(read_bytes(path)) for path in (own, *other)]
@@ -146,7 +147,7 @@ def here(
             output.mkdir(parents=True)
         for path, frame, rows in zip(data, frames, found, strict=True):
             _save(frame.drop(columns=identifier).iloc[rows], output / path.name)
-            _write(beside(output / path.name), alignment.to_bytes(), private=True)
+            _write(beside(output / path.name), alignment.to_bytes())
         _say(json, f"{alignment.rows:,} people that all {len(data)} parties know", output)
 
 
@@ -169,7 +170,7 @@ def agree(
 
         check_place(output)
         alignment = Alignment.fresh(rows)
-        _write(output, alignment.to_bytes(), private=True)
+        _write(output, alignment.to_bytes())
         if json:
             print_json({"ok": True, "output": str(output), "alignment": alignment.mark})
         else:
@@ -239,7 +240,7 @@ def join(
         from understudy.deployment.attendance import attend
         from understudy.deployment.keys import fingerprint, load_keys
 
-        check_place(output)
+        _check_rows_place(output)
         own, frame = load_keys(keys), _frame(data)
         address = address_of(server, own)
         own.check_role("site")
@@ -312,10 +313,18 @@ def read_bytes(path: Path) -> bytes:
         raise DataError(f"a file {path.name}", f"{error.strerror}", "check the path") from error
 
 
-def _write(path: Path, data: bytes, private: bool = False) -> None:
+def _write(path: Path, data: bytes) -> None:
+    """A new file for its owner alone: lists that all have multiplied make the alignment, too."""
     with writing(path):
-        path.touch(mode=0o600 if private else 0o644)
-        path.write_bytes(data)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+
+
+def _check_rows_place(output: Path) -> None:
+    """Aligned rows, and the alignment file beside them, replace nothing."""
+    check_place(output)
+    check_new(beside(output))
 
 
 def _check_names(files: list[Path]) -> None:
@@ -352,7 +361,7 @@ _COMPARE = (
 
 def _keep(json: bool, alignment: Alignment, output: Path) -> None:
     """Write the alignment file beside the aligned rows, and say what the study file needs."""
-    _write(beside(output), alignment.to_bytes(), private=True)
+    _write(beside(output), alignment.to_bytes())
     done, more = f"{alignment.rows:,} people that all parties know", {"alignment": alignment.mark}
     _say(json, done, output, **more)
     if not json:

@@ -18,6 +18,8 @@ see all lists that everyone has multiplied, so each party also learns how many p
 others have in common, those that it does not have included. Whether a hash lies on the curve
 or on the twist survives blinding, so each party also learns how many of another's do: about half.
 A party that lies about its list, or adds guesses to it, learns whether those are in the others'.
+Outsiders must not see lists that all have multiplied: of all of them together, anybody can tell how
+many people are in common, and make the `Alignment`.
 """
 
 from __future__ import annotations
@@ -94,8 +96,9 @@ class Blinded:
 class Alignment:
     """What the parties of one alignment have in common, and nobody else knows.
 
-    A ``secret`` of 32 bytes, and the number of ``rows`` of every aligned file. A server that only
-    passed lists on cannot know it: it follows from points that all parties have multiplied.
+    A ``secret`` of 32 bytes, and the number of ``rows`` of every aligned file. It follows from
+    points that all parties have multiplied: a server that passes on locked lists cannot know it.
+    Whoever sees such lists unlocked, of every party, can make it.
     """
 
     secret: bytes = field(repr=False)
