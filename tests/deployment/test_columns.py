@@ -22,7 +22,7 @@ from understudy.cli.attending import _leaving, alignment_of
 from understudy.data.align import Alignment
 from understudy.deployment.joining import Joining, prepare
 from understudy.deployment.keys import load_keys
-from understudy.deployment.serving import Serving, serve
+from understudy.deployment.serving import Serving, _least, serve
 from understudy.errors import DataError, KeysError, StudyError, UnderstudyError
 from understudy.federation.budget import Budget
 from understudy.federation.product_party import ProductParty
@@ -184,6 +184,12 @@ def test_parties_need_keys_and_no_simulation(folder: Path) -> None:
     cut = Simulation("x.csv", split="columns")
     with pytest.raises(StudyError, match=r"no \[simulation\]"):
         serve(replace(study, simulation=cut), Serving(folder / "out", load_keys(folder / "hub")))
+
+
+def test_no_round_is_begun_without_all_parties(folder: Path) -> None:
+    """It would be void, and charged."""
+    alignment = aligned(folder)
+    assert _least(ready(folder, alignment, alignment.mark).recipe.plan) == 2
 
 
 def test_more_people_than_declared_are_refused(folder: Path) -> None:

@@ -332,6 +332,20 @@ def test_masked_rows_that_were_changed_on_the_way_are_refused() -> None:
         total(made)
 
 
+def test_rows_that_changed_after_they_were_masked_are_not_multiplied() -> None:
+    """As where a file is replaced and its party started again between two legs."""
+    made, sites = setting((2, 3))
+    real = made.holders.sealed
+
+    def changed(leg: str, task: Task, round: int, messages: Mapping[int, bytes]) -> object:
+        sites.features[1] = sites.features[1] / 2
+        return real(leg, task, round, messages)
+
+    made.holders.sealed = changed  # type: ignore[method-assign, assignment]
+    with pytest.raises(WireError, match="rows that were masked"):
+        total(made)
+
+
 def test_a_round_without_one_of_the_parties_is_void() -> None:
     made, sites = setting((2, 3))
     sites.away = {1}

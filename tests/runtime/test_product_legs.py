@@ -17,7 +17,7 @@ from understudy.federation.budget import Budget
 from understudy.federation.masking import task_hash
 from understudy.federation.memory import Memories, SiteMemory
 from understudy.federation.product_party import ProductParty, product_place
-from understudy.federation.products import ProductSum, deal
+from understudy.federation.products import ProductSum, _relayed, deal
 from understudy.federation.recipe import Task
 from understudy.federation.secure.roster import identities
 from understudy.federation.sites import Sites
@@ -26,6 +26,7 @@ from understudy.privacy.products import Products
 from understudy.recipes import build
 from understudy.recipes.vertical import Vertical
 from understudy.rng import NoiseSource, Streams
+from understudy.runtime import participant
 from understudy.runtime.networked import Networked
 from understudy.runtime.participant import Participant
 from understudy.runtime.store import Store
@@ -105,14 +106,50 @@ def test_a_party_that_keeps_a_ledger_notes_the_round_there(sites: Sites, tmp_pat
 def test_a_dealer_that_deals_twice_is_refused(sites: Sites) -> None:
     made, gather, task = networked(sites)
     keys = made.leg("keys", 1, dict.fromkeys(range(2), task_hash(task)))
-    mechanism = sites.recipe.plan.own.parts[0].mechanism
-    assert isinstance(mechanism, Products)
-    place = product_place(gather.roster, gather.study, RUN, 1)
     for turn in range(2):
-        told = {i: keys[0] + keys[1] + dealt for i, dealt in enumerate(deal(place, mechanism))}
+        dealt = deals(gather, sites.recipe.plan.own.parts[0].mechanism)
+        told = {i: keys[0] + keys[1] + each for i, each in enumerate(dealt)}
         found = made.leg("matrices", 1, told, task)
         assert len(found) == (0 if turn else 2)
     assert set(made.failures.values()) == {"refused"}
+
+
+def deals(gather: ProductSum, mechanism: object) -> list[bytes]:
+    assert isinstance(mechanism, Products)
+    return deal(product_place(gather.roster, gather.study, RUN, 1), mechanism)
+
+
+def masked(made: Networked, gather: ProductSum, task: Task, other: Task) -> dict[int, bytes]:
+    """Both parties' masked rows as they are relayed; ``other`` is a task that nobody announced."""
+    keys = made.leg("keys", 1, dict.fromkeys(range(2), task_hash(task)))
+    dealt = deals(gather, gather.plan.own.parts[0].mechanism)
+    told = {i: keys[0] + keys[1] + dealt[i] for i in range(2)}
+    assert made.leg("matrices", 1, told, other) == {}
+    rows = made.leg("matrices", 1, told, task)
+    return {i: _relayed(rows, i) for i in range(2)}
+
+
+def test_a_task_other_than_the_announced_one_is_refused_in_every_leg(sites: Sites) -> None:
+    """Rows by another task than those that were masked would stand in the sum times known masks."""
+    made, gather, task = networked(sites)
+    other = Task({"shares": task.arrays["shares"] / 2})
+    messages = masked(made, gather, task, other)
+    assert made.sealed("products", other, 1, messages) == {}
+    assert len(made.sealed("products", task, 1, messages)) == 2
+
+
+def test_noise_is_drawn_once_where_the_last_leg_is_cut_short(
+    sites: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*given: object) -> None:
+        raise RuntimeError("after the noise")
+
+    made, gather, task = networked(sites)
+    messages = masked(made, gather, task, Task())
+    with monkeypatch.context() as patched:
+        patched.setattr(participant, "sealed_products", broken)
+        assert made.sealed("products", task, 1, messages) == {}
+    assert made.sealed("products", task, 1, messages) == {}
 
 
 def test_products_are_not_sent_in_one_exchange_nor_out_of_order(sites: Sites) -> None:

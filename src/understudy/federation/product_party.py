@@ -1,13 +1,16 @@
 """A party's half of a product sum: what it answers in each leg, and what it refuses.
 
-`federation.products` has the protocol and what it promises. A party refuses keys that are unsigned
-or of another round, study or task, a second deal in one round, and masked rows that were not made
-for it in this round. It cannot tell how large the numbers behind masked rows are: every party must
-follow the protocol (a party that sends larger numbers can read others' rows).
+`federation.products` has the protocol and what it promises. A party refuses keys that are
+unsigned or of another round, study or task, a second deal in one round, and masked rows that were
+not made for it in this round. It does not multiply other rows than it masked: their difference
+times the other's mask, which the server knows, would be left in the sum. It cannot tell how large
+the numbers behind masked rows are: every party must follow the protocol (a party that sends
+larger numbers can read others' rows).
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -102,7 +105,8 @@ class ProductParty:
             raise WireError("one deal a round", "a second", "leave the round")
         if announced[self.client] != session.keys[self.client] or len(dealt) < 32:
             raise WireError("this party's own keys and a seed", "others", "leave the round")
-        session = replace(session, keys=dict(enumerate(announced)), held={self.client: dealt})
+        keys, hashed = dict(enumerate(announced)), hashlib.sha256(rows.data).digest()
+        session = replace(session, keys=keys, held={self.client: dealt}, rows=hashed)
         self._party.check_keys(place, session.task, session.keys)
         masked = rows.view(np.uint64) - hidden(place, dealt[:32], self.client, *rows.shape)
         key, bound = os.urandom(32), _bound(place, session, self.client)
@@ -116,6 +120,8 @@ class ProductParty:
         self, place: Place, session: Session, told: bytes, held: Columned
     ) -> tuple[np.ndarray, Receipt]:
         """Leg 3: this party's noisy block and its noisy, masked shares of all others it is in."""
+        if hashlib.sha256(held.rows.data).digest() != session.rows:
+            raise WireError("the rows that were masked in this round", "others", "leave the round")
         rows = held.rows.view(np.uint64)
         masked = self._others(place, session, told, held.mechanism)
         own = times(rows, rows)[np.triu_indices(rows.shape[1])]

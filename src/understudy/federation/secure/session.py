@@ -23,7 +23,8 @@ class Session:
     """Secrets of one round, and what the site was told in it; sets of sites are packed bits.
 
     ``task`` is the hash of the task that was announced. ``keys`` are the peers' announcements,
-    ``held`` the shares this site holds of its peers' secrets and of its own.
+    ``held`` the shares this site holds of its peers' secrets and of its own; ``rows`` is the hash
+    of those that a party of products has masked.
     """
 
     task: bytes
@@ -35,6 +36,7 @@ class Session:
     survivors: bytes = b""
     keys: Table = field(default_factory=dict)
     held: Table = field(default_factory=dict, repr=False)
+    rows: bytes = field(default=b"", repr=False)
 
     def closed(self) -> Session:
         return replace(self, channel=b"", mask=b"", own=b"", held={})
