@@ -139,6 +139,13 @@ def test_the_sum_does_not_depend_on_the_number_of_threads() -> None:
     assert torch.equal(one, two)
 
 
+def test_padding_holds_no_row_of_anybody() -> None:
+    own, y, noise = rows()
+    for piece in pieces(own + 1, y + 1, members([0, 1, 2], [7]), 2, noise[:4] + 10):
+        for held in (piece.x, piece.y, piece.noise):
+            assert (held[piece.real == 0] == 0).all() and (held[piece.real == 1] != 0).all()
+
+
 def test_padding_adds_nothing_wherever_it_stands_and_whatever_it_holds() -> None:
     own, y, noise = rows()
     full = RecordBatch(own[None], y[None], torch.ones(1, ROWS), noise[None])

@@ -71,6 +71,9 @@ def answer(
 ) -> None:
     """Step 2: blind another party's file with this party's secret too, keep it, and send it back.
 
+    Nobody but the parties may read answered files: whoever has those of all
+    parties can make their alignment file.
+
     Example:
 
       understudy align answer theirs.blind --key mine.key -o theirs.answered
