@@ -220,6 +220,17 @@ def test_a_run_above_the_cap_is_refused_before_anything_is_sent(tmp_path: Path) 
         ready(tmp_path, cap=0.5)
 
 
+def test_a_run_above_the_cap_with_earlier_ones_is_refused_before_anything_is_sent(
+    tmp_path: Path,
+) -> None:
+    cost = ready(tmp_path).spent().after
+    site = ready(tmp_path, cap=1.5 * cost)
+    assert site.spent().after == cost
+    site.budget.charge("earlier", site.recipe.plan, "elsewhere")
+    with pytest.raises(BudgetError, match="north"):
+        site.spent()
+
+
 def test_a_site_that_the_study_does_not_name_is_refused(tmp_path: Path) -> None:
     study = Study.load(studies.write(tmp_path, studies.VOTES))
     with pytest.raises(StudyError, match="north, south, east"):
