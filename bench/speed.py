@@ -170,7 +170,7 @@ def _kernel_vs_cores(
 def _rivals(quick: bool) -> dict[str, Any]:
     """Other simulators, at the same WAE and cohorts; their start-up does not count."""
     found: dict[str, Any] = {"rivals": {}}
-    for cohort in (10,) if quick else (10, 50, 250):
+    for cohort in (10, 250) if quick else (10, 50, 250):
         rounds = max(3, 500 // cohort)
         sides: dict[str, Side] = {"whole, all": partial(whole, cohort, 2000)}
         for name in rivals_speed.installed():
