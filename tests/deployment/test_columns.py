@@ -20,6 +20,7 @@ from understudy import run
 from understudy.cli import app
 from understudy.cli.attending import _leaving, alignment_of
 from understudy.data.align import Alignment
+from understudy.data.bundled import bundled
 from understudy.deployment.joining import Joining, prepare
 from understudy.deployment.keys import load_keys
 from understudy.deployment.serving import Serving, _least, serve
@@ -27,6 +28,7 @@ from understudy.errors import DataError, KeysError, StudyError, UnderstudyError
 from understudy.federation.budget import Budget
 from understudy.federation.product_party import ProductParty
 from understudy.privacy.ledger import Ledger
+from understudy.recipes import build
 from understudy.rng import NoiseSource
 from understudy.simulation import verify
 from understudy.study import Simulation, SiteEntry, Study
@@ -186,10 +188,15 @@ def test_parties_need_keys_and_no_simulation(folder: Path) -> None:
         serve(replace(study, simulation=cut), Serving(folder / "out", load_keys(folder / "hub")))
 
 
-def test_no_round_is_begun_without_all_parties(folder: Path) -> None:
+def test_no_round_is_begun_without_all_parties() -> None:
     """It would be void, and charged."""
-    alignment = aligned(folder)
-    assert _least(ready(folder, alignment, alignment.mark).recipe.plan) == 2
+    tables = {
+        "study": {"name": "three", "recipe": "fedmoments"},
+        "privacy": {"noise": 0.5},
+        "simulation": {"data": "bundled:breast_cancer", "split": "columns", "sites": 3},
+    }
+    study = Study.parse(tables, schema=bundled("breast_cancer")[0])
+    assert _least(build(study).plan) == 3
 
 
 def test_more_people_than_declared_are_refused(folder: Path) -> None:
