@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -125,7 +126,7 @@ def test_a_secret_does_not_show_in_its_text() -> None:
 
 
 def test_all_parties_find_one_alignment_and_another_time_another() -> None:
-    """It is in no list that travels, so only who has multiplied all points can know it."""
+    """No list that travels holds it; of the answered ones of all parties anybody can make it."""
     (a, sent_a), (b, sent_b) = blind(["x", "y"]), blind(["y", "x", "z"])
     whole_a, whole_b = answer(b, sent_a), answer(a, sent_b)
     (_, one), (_, other) = common(a, whole_a, [whole_b]), common(b, whole_b, [whole_a])
@@ -133,6 +134,18 @@ def test_all_parties_find_one_alignment_and_another_time_another() -> None:
     again = align_here([["x", "y"], ["y", "x", "z"]])[1]
     assert again.secret != one.secret and again.mark != one.mark
     assert one.secret not in sent_a.to_bytes() + sent_b.to_bytes()
+
+
+def test_batches_follow_from_the_secret_not_from_the_mark_that_is_public(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A study file and its release show the mark to everybody."""
+    alignment = Alignment.fresh(10)
+    agreed = alignment.agreed("study", "run")
+    monkeypatch.setattr(Alignment, "mark", "00" * 32)
+    assert alignment.agreed("study", "run") == agreed
+    assert replace(alignment, secret=bytes(32)).agreed("study", "run") != agreed
+    assert Alignment.fresh(10).secret != alignment.secret
 
 
 def test_an_alignment_marks_all_of_itself_and_no_two_runs_draw_alike() -> None:

@@ -178,10 +178,11 @@ def test_a_retry_takes_the_bytes_of_an_earlier_attempt_and_no_later_one() -> Non
 @pytest.mark.parametrize("change", [
     {"round": -1}, {"round": True}, {"round": 1.5}, {"round": "3"}, {"attempt": -1},
     {"attempt": None}, {"run": 3}, {"run": None}, {"values": []}, {"values": {"a": [1]}},
+    {"leg": "keys"}, {"message": "leg"},
 ])  # fmt: skip
 def test_a_task_with_an_odd_envelope_is_refused(change: dict[str, object]) -> None:
     header = {"message": "task", **HERE.header(), "values": {}, **change}
-    with pytest.raises(WireError, match=r"a task with a run|whole numbers"):
+    with pytest.raises(WireError, match=r"a task with a run|whole numbers|a leg only"):
         read_task(rebuilt(header), HERE)
 
 
