@@ -179,4 +179,4 @@ def test_an_operator_is_told_what_is_wrong_with_database_store_and_certificate(
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("understudy.cli.exchange.find_spec", lambda name: None)
     for words in (("serve", tmp_path), ("check", tmp_path), ("invite", tmp_path)):
-        assert "understudy[exchange]" in run("exchange", *words, code=12)
+        assert "'.[exchange]'" in run("exchange", *words, code=12)

@@ -216,3 +216,15 @@ def test_a_push_that_was_being_checked_is_checked_again(
     assert north.settled(id)["state"] == "pending"
     assert list(exchange.blobs.uploads()) == []
     assert inspect(exchange.database, exchange.blobs).faults == ()
+
+
+def test_an_upload_that_goes_while_it_is_looked_at_has_no_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A push is refused, and its bytes dropped, while its member asks how many have arrived."""
+    store = blobs.Blobs(tmp_path)
+    store.append("push", 0, b"bytes")
+    assert store.received("push") == 5
+    store.drop_upload("push")
+    monkeypatch.setattr(Path, "exists", lambda path, **how: True)  # it was there a moment ago
+    assert store.received("push") == 0

@@ -47,9 +47,11 @@ class Blobs:
         return self._uploads / f"{push}.zip"
 
     def received(self, push: str) -> int:
-        """How many bytes of an upload are there."""
-        path = self.upload(push)
-        return path.stat().st_size if path.exists() else 0
+        """How many bytes of an upload are there; a push that is being refused loses its own."""
+        try:
+            return self.upload(push).stat().st_size
+        except FileNotFoundError:
+            return 0
 
     def append(self, push: str, offset: int, data: bytes) -> int:
         """Add to an upload that has ``offset`` bytes; all of ``data``, or nothing."""
