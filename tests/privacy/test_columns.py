@@ -59,6 +59,16 @@ def test_parties_with_unequal_noise_combine_by_their_squares() -> None:
     assert (event.rate, event.count) == (Q, T)
 
 
+def test_whoever_may_know_the_batches_is_claimed_without_their_secrecy() -> None:
+    def seen(*noise: float) -> float:
+        return cost([Event(noise, 0.5, 1, seen=True)], DELTA).epsilon
+
+    joint, *known = (claim.epsilon or 0 for claim in claims(short(1.0, 2.0), "os"))
+    alone, insider, leaked = [seen(1.0), seen(2.0)], seen(1.0), seen(1.0, 2.0)
+    assert known == pytest.approx([*alone, insider, leaked], rel=1e-6)
+    assert joint < 0.95 * leaked
+
+
 def test_the_worst_insider_is_the_one_with_the_most_noise() -> None:
     found = claims(short(40.0, 80.0), "os")
     insider = next(c for c in found if c.relation == OTHERS)
