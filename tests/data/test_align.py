@@ -136,6 +136,14 @@ def test_all_parties_find_one_alignment_and_another_time_another() -> None:
     assert one.secret not in sent_a.to_bytes() + sent_b.to_bytes()
 
 
+def test_an_alignment_follows_from_everybody_in_it() -> None:
+    (a, sent_a), (b, sent_b) = blind(["x", "y"]), blind(["x", "y"])
+    own, other = answer(b, sent_a), answer(a, sent_b)
+    first = min(range(2), key=lambda i: other.points[i].tobytes())
+    whole, fewer = (common(a, own, [each])[1] for each in (other, Blinded(other.points[[first]])))
+    assert (whole.rows, fewer.rows) == (2, 1) and whole.secret != fewer.secret
+
+
 def test_batches_follow_from_the_secret_not_from_the_mark_that_is_public(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
