@@ -79,6 +79,7 @@ def test_it_is_three_sums_or_two_and_verifies(tmp_path: Path) -> None:
     made = released(frame(400), tmp_path / "out", privacy={"epsilon": 1.0})
     assert [p.parts[0].name for p in made.plan.phases] == ["histograms", "pairs", "tables"]
     assert 0.98 < made.claims[0].epsilon <= 1.0
+    assert all(p.parts[0].mechanism.noise < 100 for p in made.plan.phases)  # each has its share
     assert not verify(tmp_path / "out", RECIPES).notes
     public = study(
         "privbayes", 2, schema=schema(), privacy={"epsilon": 1.0}, recipe={"network": ["b < a"]}
