@@ -13,8 +13,8 @@ import pytest
 BENCH = Path(__file__).parents[1] / "bench"
 LIBRARIES = {  # used by the others, nothing to run
     "common", "dealt", "flower_sum", "kernels", "measures", "perturbation", "rivals",
-    "rivals_fedsyn", "rivals_margnet", "rivals_pgm", "sgde_learners", "tablescores", "tablesets",
-    "whole",
+    "rivals_fedsyn", "rivals_margnet", "rivals_pgm", "rivals_speed", "sgde_learners", "tablescores",
+    "tablesets", "whole",
 }  # fmt: skip
 SMALLER = {  # of the benches with many cells, one of each kind of run is enough here
     "baselines": ["--only", "fedavg, epilepsy"],
